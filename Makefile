@@ -50,9 +50,11 @@ soak: .venv/installed-test
 	OSTINATO_STRESS_SECONDS=600 OSTINATO_MORE_EXAMPLES=10 $(BIN)/python -m pytest -q -o faulthandler_timeout=1200 \
 		tests/stress tests/test_equivalence.py
 
-# A search of ten thousand candidates on 66 devices, many of them bad, killed fifty times: some minutes.
+# A search of ten thousand candidates on 66 devices, many of them bad, killed fifty times: some minutes. Then one on a
+# fleet of three hosts that are killed, too.
 chaos: .venv/installed-test
 	PYTHONPATH=tests $(BIN)/python -m chaos.run
+	PYTHONPATH=tests $(BIN)/python -m chaos.fleet
 
 bench: .venv/installed-bench
 	$(BIN)/ostinato bench

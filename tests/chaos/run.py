@@ -232,7 +232,7 @@ class Chaos:
             data = log.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        self._count += len(re.findall(rb"^enter \d", whole, re.MULTILINE))
+        self._count += len(re.findall(rb"^enter (?!rival )", whole, re.MULTILINE))
         return self._count
 
     # The verdict.

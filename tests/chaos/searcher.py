@@ -16,6 +16,7 @@ from chaos.plan import CLAIMED, SECONDS, Part, part
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.progress import Progress
 from ostinato.tune.report.report import Report
+from support.hosts import offer
 
 DIRECTORY = Path(os.environ["CHAOS_DIR"])
 RIVAL = "rival"
@@ -75,11 +76,12 @@ def described(report: Report, seconds: float) -> dict[str, Any]:
     return {"best": best, "ties": numbers, "results": results, "seconds": seconds}
 
 
-def search(life: str, seed: int, candidates: int, devices: list[str]) -> None:
+def search(life: str, seed: int, candidates: int, devices: list[str], fleet: str | None) -> None:
     offered = [candidate(part(seed, candidates, number)) for number in range(candidates)]
     say("ready")
     sys.stdin.readline()
-    with ost.Tuner(devices, store=DIRECTORY / "tune.db", timeout=SECONDS, progress=Told()) as tuner:
+    store = DIRECTORY / "tune.db"
+    with ost.Tuner(devices, store=store, timeout=SECONDS, progress=Told(), fleet=fleet) as tuner:
         report = tuner.tune("chaos", offered, default=offered[0])
     temporary = DIRECTORY / f"report-{life}.tmp"
     temporary.write_text(json.dumps(described(report, report.seconds)))
@@ -111,7 +113,8 @@ def main() -> None:
     if life == RIVAL:
         be_in_the_way(given["seed"], given["rival"])
     else:
-        search(life, given["seed"], given["candidates"], given["devices"])
+        offer()
+        search(life, given["seed"], given["candidates"], given["devices"], given.get("fleet"))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class State(Enum):
     DISTURBED = auto()  # something else computed on its device. It is measured again when no others are left
     DONE = auto()  # it has a result. A final, or what a rival came to, may begin its life again
 
+    __hash__ = object.__hash__  # Enum's hashes a name, in Python, some twenty times for each candidate
+
 
 class Event(Enum):
     """What happens to a trial."""
@@ -40,6 +42,8 @@ class Event(Enum):
     END = auto()  # it came to a result: measured, failed, or known to the store
     CANCEL = auto()  # the search ends before it came to one
     DROP = auto()  # it was built for the final, which measures it in turns of its own
+
+    __hash__ = object.__hash__
 
 
 _TABLE: dict[State, dict[Event, State]] = {

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -56,9 +57,14 @@ POLL_SECONDS = 2.0
 UNREACHABLE = 5.0
 """Seconds without an answer after which a host is lost: fewer than after which its agent gives up."""
 
+PATIENCE = 30.0
+"""Seconds for which a search that has lost all hosts waits for one to come back."""
+
 _PAUSE = 0.05  # seconds between two tries to reach a host
 _HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
 _AHEAD_SECONDS, _MOST_AHEAD = 0.6, 256  # what a device has ahead, so that it need not wait for the caller
+_PACE = 0.1  # seconds that a candidate takes, as long as nobody knows
+_OPENED_AT_ONCE = 32
 _TRIES = 3  # of a candidate that had begun on a host that was lost
 _NONE: Mapping[str, RemoteWorker] = MappingProxyType({})
 
@@ -280,7 +286,7 @@ class RemoteWorker(LeasedWorker):
         self.measuring = {}
         self._sent: dict[int, tuple[Task, float]] = {}
         self._numbers = itertools.count(1)
-        self._pace = 1.0
+        self._pace = _PACE
         self._built = False  # candidates are built
 
     def move(self, host: Host, found: Found) -> None:
@@ -294,7 +300,7 @@ class RemoteWorker(LeasedWorker):
         self.lost = self._host.lost
         self._finished, self._returned = finished, returned
         self._sent.clear()
-        self._pace, self._built = 1.0, False
+        self._pace, self._built = _PACE, False
 
     def told(self, event: Finished | Leased | DeviceLost) -> None:
         """Take an event of this device."""
@@ -425,9 +431,11 @@ class Fleet:
         self._names = {each.identity: node for node, each in zip(nodes, endpoints, strict=True)}
         problems: list[str] = []
         try:
-            for node, endpoint in zip(nodes, endpoints, strict=True):
+            with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:  # an agent takes seconds to start
+                opened = [pool.submit(self._open, *each) for each in zip(nodes, endpoints, strict=True)]
+            for node, endpoint, result in zip(nodes, endpoints, opened, strict=True):
                 try:
-                    found = self._open(node, endpoint)
+                    found = result.result()
                 except (DeviceError, HostLostError) as error:
                     problems.append(f"{node}: {error}")
                     continue
@@ -445,6 +453,11 @@ class Fleet:
     def grows(self) -> bool:
         """Whether hosts can join during a search."""
         return self._look is not None
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a search that has lost all hosts waits for one to come back."""
+        return PATIENCE if self.grows else 0.0
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,10 @@ from ostinato.tune.fleet.agent import Agent, Found, Settings
 from ostinato.tune.fleet.joining import HostLostError, UnreachableError
 from ostinato.tune.fleet.messages import Numbered
 
-_START_SECONDS = 60.0
+START_SECONDS = 60.0
+"""That a node has to start an actor, and before that to reserve its GPUs."""
+
+_NODE = "ray.io/node-id"  # the label that Ray gives each node
 _ANSWER_SECONDS = 5.0  # beyond those for which an exchange waits
 _THREADS = 8  # of an actor: exchanges may overlap
 _GPUS = ("cuda", "hip", "all")
@@ -64,10 +68,10 @@ class AgentActor:
         """Return the devices, or why there are none."""
         return self._problem if self._agent is None else self._agent.found
 
-    def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
-        """Call `Agent.exchange`."""
+    def exchange(self, acknowledged: int, commands: bytes, seconds: float) -> bytes:
+        """Call `Agent.exchange`; messages are pickled, since Ray's own pickler calls Python for each object."""
         assert self._agent is not None
-        return self._agent.exchange(acknowledged, commands, seconds)
+        return pickle.dumps(self._agent.exchange(acknowledged, pickle.loads(commands), seconds))
 
     def close(self) -> None:
         """Call `Agent.close`."""
@@ -83,40 +87,57 @@ class NodeEndpoint:
         self._ray, self.identity = ray, str(node["NodeID"])
         self._gpus = float(node["Resources"].get("GPU", 0))
         self._actor: Any = None
+        self._group: Any = None  # that has reserved its GPUs
 
     def open(self, settings: Settings, node: str) -> Sequence[Found]:
         ray = self._ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        uses_gpus = any(name.startswith(_GPUS) for name in settings.names)
-        self._actor = (
-            ray.remote(AgentActor)
-            .options(
-                num_cpus=0,
-                num_gpus=self._gpus if uses_gpus else 0,  # so that other jobs of the cluster do not get them
-                max_concurrency=_THREADS,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(self._id, soft=False),
-            )
-            .remote(settings, node)
-        )
+        self.close()
+        gpus = self._gpus if any(name.startswith(_GPUS) for name in settings.names) else 0.0
         try:
-            found: list[Found] | str = ray.get(self._actor.found.remote(), timeout=_START_SECONDS)
+            self._actor = (
+                ray.remote(AgentActor)
+                .options(
+                    num_cpus=0, num_gpus=gpus, max_concurrency=_THREADS, scheduling_strategy=self._reserve(gpus)
+                )
+                .remote(settings, node)
+            )
+            found: list[Found] | str = ray.get(self._actor.found.remote(), timeout=START_SECONDS)
         except ray.exceptions.GetTimeoutError:
             self.close()
-            why = "are its GPUs in use by other jobs of the cluster?" if uses_gpus else "is the cluster busy?"
-            raise HostLostError(f"no actor was started there within {_START_SECONDS:g} s: {why}") from None
+            raise HostLostError(
+                f"no actor was started there within {START_SECONDS:g} s: is the cluster busy?"
+            ) from None
         except ray.exceptions.RayError as error:
+            self.close()
             raise HostLostError(f"no actor can be started there: {_brief(error)}") from error
         if isinstance(found, str):
             self.close()
             raise DeviceError(found)
         return found
 
+    def _reserve(self, gpus: float) -> Any:
+        """Return how an actor is pinned to the node; GPUs are reserved before, so that no other job gets them."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+        if not gpus:
+            return NodeAffinitySchedulingStrategy(self.identity, soft=False)
+        self._group = placement_group([{"GPU": gpus}], bundle_label_selector=[{_NODE: self.identity}], name="ostinato")
+        if not self._group.wait(START_SECONDS):
+            self.close()
+            raise HostLostError(
+                f"its {gpus:g} GPUs could not be reserved within {START_SECONDS:g} s: other jobs of the cluster use them"
+            )
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
+
     def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
         ray = self._ray
         try:
-            answer: tuple[int, list[Numbered]] = ray.get(
-                self._actor.exchange.remote(acknowledged, commands, seconds), timeout=seconds + _ANSWER_SECONDS
+            answer: tuple[int, list[Numbered]] = pickle.loads(
+                ray.get(
+                    self._actor.exchange.remote(acknowledged, pickle.dumps(commands), seconds),
+                    timeout=seconds + _ANSWER_SECONDS,
+                )
             )
         except ray.exceptions.ActorDiedError as error:
             raise HostLostError(_brief(error)) from error
@@ -128,16 +149,19 @@ class NodeEndpoint:
 
     def tell(self, acknowledged: int, commands: Sequence[Numbered]) -> None:
         with suppress(Exception):  # the next exchange tells
-            self._actor.exchange.remote(acknowledged, commands, 0.0)
+            self._actor.exchange.remote(acknowledged, pickle.dumps(commands), 0.0)
 
     def close(self) -> None:
-        if self._actor is None:
-            return
         actor, self._actor = self._actor, None
-        with suppress(Exception):  # the cluster may be gone; what its hosts ran has ended with their agents
-            self._ray.get(actor.close.remote(), timeout=_ANSWER_SECONDS)
-        with suppress(Exception):
-            self._ray.kill(actor)
+        if actor is not None:
+            with suppress(Exception):  # the cluster may be gone; what its hosts ran has ended with their agents
+                self._ray.get(actor.close.remote(), timeout=_ANSWER_SECONDS)
+            with suppress(Exception):
+                self._ray.kill(actor)
+        group, self._group = self._group, None
+        if group is not None:
+            with suppress(Exception):
+                self._ray.util.remove_placement_group(group)
 
 
 def _brief(error: BaseException) -> str:

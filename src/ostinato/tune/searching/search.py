@@ -157,7 +157,9 @@ class Search:
         reference: ReferenceCandidate,
         seconds: float | None,
         progress: Progress,
+        patience: float,
     ) -> None:
+        """`patience`: seconds for which it waits for devices to join when all are lost."""
         self.spans: list[Span] = []
         self.measured = 0
         """Number of candidates that the store did not answer."""
@@ -182,6 +184,7 @@ class Search:
         self._warned = False
         self._next_commit = 0.0
         self._scratch = Scratch()
+        self._patience, self._patient_until = patience, math.inf
         for slot in (*workers, *builders):
             slot.serve(self._finished, self._returned, self.stop)
 
@@ -251,7 +254,7 @@ class Search:
 
         None, if every device is lost or the budget is spent before one is free.
         """
-        while not self.spent and not all(worker.lost for worker in self._workers):
+        while not self.spent and not self._all_lost():
             self._lease()
             leased = [worker for worker in self._workers if worker.leased and not worker.lost]
             if leased:
@@ -266,13 +269,20 @@ class Search:
     def _stop_if_due(self) -> None:
         if self._stopped:
             return
-        lost = next(
-            (slots for slots in (self._workers, self._builders) if slots and all(slot.lost for slot in slots)), None
-        )
         if self.spent:
             self.stop("the budget of time was spent")
-        elif lost:
-            self.stop(f"nothing is left to run on: {lost[0].lost}", Status.DEVICE_LOST)
+        elif why := self._all_lost():
+            self.stop(f"nothing is left to run on: {why}", Status.DEVICE_LOST)
+
+    def _all_lost(self) -> str:
+        """Return why nothing is left to measure on, and nothing has joined for a while, or to build on."""
+        if self._builders and all(slot.lost for slot in self._builders):
+            return self._builders[0].lost
+        if not all(worker.lost for worker in self._workers):
+            self._patient_until = math.inf
+            return ""
+        self._patient_until = min(self._patient_until, self._loop.now() + self._patience)
+        return self._workers[0].lost if self._loop.now() >= self._patient_until else ""
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
@@ -389,6 +399,7 @@ class Search:
             self._trials.count(State.READY) or leasing
         ):  # also if that moment has passed since the last try
             moment = min(moment, self._next_lease)
+        moment = min(moment, self._patient_until)
         if self._known.pending:
             if now >= self._next_commit:
                 self._known.commit()

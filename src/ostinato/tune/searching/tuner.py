@@ -375,6 +375,7 @@ def run_search(
         reference=ReferenceCandidate(default, [device.name for device in devices], alike, race),
         seconds=seconds,
         progress=progress,
+        patience=0.0 if fleet is None else fleet.patience,
     )
     report = None
     progress.begin(op, queue.total)
