@@ -181,9 +181,10 @@ class FleetChaos(Chaos):
             for number in {number for when, number in entered if when > moment} & committed - excepted:
                 self.faults.append(f"committed and measured again: {number} ({statuses[str(number)]})")
         with closing(sqlite3.connect(self.directory / "tune.db")) as store:
+            # Measured again: what was cut and would not be by what is known now, and what says nothing of a candidate.
             runs = store.execute(
                 "SELECT k.config, COUNT(DISTINCT a.run) FROM attempt a JOIN candidate k ON k.id = a.candidate"
-                " WHERE a.phase = 'screen' GROUP BY k.config HAVING COUNT(DISTINCT a.run) > 1"
+                " WHERE a.phase = 'screen' AND a.status NOT IN ('raced', 'device_lost', 'contended') GROUP BY k.config HAVING COUNT(DISTINCT a.run) > 1"
             ).fetchall()
         for config, count in runs:
             number = json.loads(config)["number"]

@@ -86,6 +86,7 @@ class Host:
         self.path = Path(directory, f"{name}.{number}.sock")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.hosts", self.path],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(TESTS), **environment},
         )
@@ -102,8 +103,9 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for file in (self.process.stdin, self.process.stdout):
+            assert file is not None
+            file.close()
 
 
 def _serve(connection: Connection, agents: dict[int, Agent]) -> None:
@@ -129,8 +131,14 @@ def _serve(connection: Connection, agents: dict[int, Agent]) -> None:
                 connection.send(None)
 
 
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def main() -> None:
     agents: dict[int, Agent] = {}
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with Listener(sys.argv[1]) as listener:
         os.write(1, b"ready\n")
         while True:

@@ -26,7 +26,9 @@ def read(path: str) -> Data:
     """Return what a file is, or a directory with all files below it."""
     top = Path(path)
     files = [each for each in sorted(top.rglob("*")) if each.is_file()] if top.is_dir() else [top]
-    return Data(top.name, tuple(("" if each is top else str(each.relative_to(top)), each.read_bytes()) for each in files))
+    return Data(
+        top.name, tuple(("" if each is top else str(each.relative_to(top)), each.read_bytes()) for each in files)
+    )
 
 
 class Begin(NamedTuple):

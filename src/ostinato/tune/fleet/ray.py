@@ -96,9 +96,7 @@ class NodeEndpoint:
         try:
             self._actor = (
                 ray.remote(AgentActor)
-                .options(
-                    num_cpus=0, num_gpus=gpus, max_concurrency=_THREADS, scheduling_strategy=self._reserve(gpus)
-                )
+                .options(num_cpus=0, num_gpus=gpus, max_concurrency=_THREADS, scheduling_strategy=self._reserve(gpus))
                 .remote(settings, node)
             )
             found: list[Found] | str = ray.get(self._actor.found.remote(), timeout=START_SECONDS)
