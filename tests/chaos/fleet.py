@@ -183,8 +183,9 @@ class FleetChaos(Chaos):
         with closing(sqlite3.connect(self.directory / "tune.db")) as store:
             # Measured again: what was cut and would not be by what is known now, and what says nothing of a candidate.
             runs = store.execute(
-                "SELECT k.config, COUNT(DISTINCT a.run) FROM attempt a JOIN candidate k ON k.id = a.candidate"
-                " WHERE a.phase = 'screen' AND a.status NOT IN ('raced', 'device_lost', 'contended') GROUP BY k.config HAVING COUNT(DISTINCT a.run) > 1"
+                "SELECT k.config, COUNT(DISTINCT a.run) AS runs FROM attempt a JOIN candidate k ON k.id = a.candidate"
+                " WHERE a.phase = 'screen' AND a.status NOT IN ('raced', 'device_lost', 'contended')"
+                " GROUP BY k.config HAVING runs > 1"
             ).fetchall()
         for config, count in runs:
             number = json.loads(config)["number"]

@@ -302,14 +302,14 @@ def test_a_host_joins_a_search(growing):
     there, notes = [Wire("one")], Notes()
     threading.Timer(0.3, there.append, (Wire("two"),)).start()
     with ost.Tuner("sim:a,sim:b", store=False, progress=notes, fleet=growing(there)) as tune:
-        report = tune.tune("nap", naps(400))
+        report = tune.tune("nap", naps(200))
         assert devices_of(report) == {"one", "two"}
         assert notes.notes == ["host two has joined"]
         assert "two/sim:b" in repr(tune)
         assert "two/sim:b" in report.environment["devices"]
         assert devices_of(tune.tune("nap", naps(60))) == {"one", "two"}  # from the beginning
     assert statuses(report).keys() <= {"ok", "raced"}
-    assert len(report.results) == 400
+    assert len(report.results) == 200
 
 
 def test_what_a_host_that_joined_measured_is_stored(growing, tmp_path):
@@ -322,7 +322,7 @@ def test_what_a_host_that_joined_measured_is_stored(growing, tmp_path):
         assert devices_of(report) == {"one", "two"}
 
 
-@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("others", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_host_that_died_comes_back_under_its_name(growing, quick, others):
     """With no other host, the search waits for it."""
     one, again = Wire("one"), Wire("one")
@@ -345,6 +345,7 @@ def test_a_host_that_died_comes_back_under_its_name(growing, quick, others):
     assert report.best.candidate.config["number"] == 0
 
 
+@pytest.mark.slow
 def test_a_host_that_was_cut_off_for_long_comes_back(growing, quick):
     one, two = Wire("one"), Wire("two")
     threading.Timer(0.2, setattr, (one, "cut", True)).start()
@@ -363,7 +364,7 @@ def test_a_host_of_another_model_does_not_join(growing):
     other.open = lambda settings, node: Wire.open(other, settings._replace(names=("sim:a?latency=0.5",)), node)
     threading.Timer(0.2, there.append, (other,)).start()
     with ost.Tuner("sim:a", store=False, progress=notes, fleet=growing(there)) as tune:
-        report = tune.tune("nap", naps(300))
+        report = tune.tune("nap", naps(150))
     assert devices_of(report) == {"one"}
     assert notes.notes[0] == "host two is left out: its devices are simulated latency=0.5, not simulated"
 
@@ -474,6 +475,7 @@ print(result.status, result.message)
     assert (f"in {trees[1] / 'other_kernels.py'}" if what == "module" else "the program program") in ran.stdout
 
 
+@pytest.mark.slow
 def test_when_the_caller_is_killed_all_ends_on_the_hosts_and_a_rerun_resumes(tmp_path):
     script = f"""
 import sys; sys.path[:0] = [{os.fspath(TESTS)!r}, {os.fspath(TESTS / "unit")!r}]

@@ -349,7 +349,7 @@ class Agent:
             self._code = functions, time.monotonic(), digest
         if digest == start.source:
             return ""
-        what = candidate.factory if isinstance(candidate, Call) else candidate.words[0]
+        what = candidate.words[0] if isinstance(candidate, Command) else getattr(candidate, "factory", "")
         there = "; ".join(self._sources.places(candidate))
         return (
             f"the code of {what} differs from the caller's: host {os.uname().nodename} has {there}; "

@@ -124,7 +124,7 @@ class NodeEndpoint:
         if not self._group.wait(START_SECONDS):
             self.close()
             raise HostLostError(
-                f"its {gpus:g} GPUs could not be reserved within {START_SECONDS:g} s: other jobs of the cluster use them"
+                f"its {gpus:g} GPUs could not be reserved within {START_SECONDS:g} s: other jobs of Ray use them"
             )
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
 
