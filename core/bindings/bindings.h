@@ -10,6 +10,7 @@
 
 #include "lanes/worker.h"
 #include "outside/reservation.h"
+#include "python/interrupt.h"
 #include "python/plan.h"
 
 namespace ostinato {
@@ -77,6 +78,20 @@ bool wait_for(Work& work, double seconds, Done done) {
     if (!done() && !wait_until_done(work, seconds < 0 || seconds > 1e9 ? -1 : static_cast<std::int64_t>(seconds * 1e9)))
         throw nanobind::python_error();
     return done();
+}
+
+// Whether the calling thread, which waits, may do what it waits for: not where that waits may be ended, nor on a thread
+// that others rely on, nor where threads are to be prepared for tasks.
+inline bool may_visit(const Machine& machine) {
+    return !machine.init && !EndingWaits::possible() && !machine.own_thread() && !machine.closed();
+}
+
+// Raises the Ctrl-C that was noted while the calling thread ran tasks.
+inline void raise_interrupt() {
+    if (take_interrupt()) [[unlikely]] {
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        throw nanobind::python_error();
+    }
 }
 
 }  // namespace ostinato

@@ -69,6 +69,27 @@ bool wait_for_run(const RunHandle& handle, double timeout) {
     refuse_after_fork(*handle.program->machine);
     refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
     const auto done = [&] { return handle.run->done.load(std::memory_order_acquire); };
+    Program& program = *handle.program;
+    if (timeout < 0 && !done() && may_visit(*program.machine)) {
+        const std::int64_t begun = monotonic_ns();
+        if (program.habit.begin_wait(begun)) {
+            if (handle.run->python)
+                defer_interrupts();
+            bool undisturbed = true;
+            {
+                Caller caller(*program.machine, Caller::Visit::kRun);
+                undisturbed = caller.visit(program, *handle.run);
+            }
+            program.habit.leave_to_workers();
+            if (!undisturbed)
+                throw nb::python_error();
+            raise_interrupt();
+        }
+        const bool ended = wait_for(*handle.run, timeout, done);
+        program.habit.end_wait(monotonic_ns() - begun);
+        return ended;
+    }
+    program.habit.leave_to_workers();
     if (handle.program->machine->own_thread()) {
         // In a callback. This thread aborts what was cancelled and does not end: it must not wait for itself to do so.
         const double first = timeout < 0 ? 0.1 : std::min(timeout, 0.1);
@@ -100,6 +121,7 @@ nb::tuple failures(const RunHandle& handle) {
 // Calls `function` on the machine's own thread when the run is done; false when it is done already.
 bool set_callback_of_run(const RunHandle& handle, const nb::object& function) {
     refuse_after_fork(*handle.program->machine);
+    handle.program->habit.leave_to_workers();
     const std::lock_guard<std::mutex> lock(handle.program->mutex);
     if (handle.run->done.load(std::memory_order_acquire))
         return false;

@@ -27,6 +27,7 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
     call->machine = machine.machine;
     call->body.reset(new SpawnedBody);
     call->body->function = PythonReference(function.ptr());
+    call->function = function.ptr();
     call->body->arguments = PythonReference(arguments.ptr());
     const nb::object context = nb::steal(python_api.context_copy_current());
     if (!context.is_valid())
@@ -43,7 +44,21 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
 bool wait_for_call(const SpawnedHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for a spawned task");
     SpawnedCall& call = usable(handle);
-    return wait_for(call, timeout, [&] { return call.done.load(std::memory_order_acquire); });
+    const auto done = [&] { return call.done.load(std::memory_order_acquire); };
+    Machine& machine = *call.machine;
+    if (timeout >= 0 || done() || call.slot != kAnySlot || call.blocking || !may_visit(machine))
+        return wait_for(call, timeout, done);
+    const std::int64_t begun = monotonic_ns();
+    if (machine.calls().begin_wait(call)) {
+        {
+            Caller caller(machine, Caller::Visit::kCall);
+            caller.visit(call);
+        }
+        raise_interrupt();
+    }
+    const bool ended = wait_for(call, timeout, done);
+    machine.calls().end_wait(call, monotonic_ns() - begun);
+    return ended;
 }
 
 bool set_callback_of_call(const SpawnedHandle& handle, const nb::object& function) {

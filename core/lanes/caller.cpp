@@ -18,6 +18,17 @@ Caller::Caller(Machine& machine) : machine_(machine), slot_(machine.slot(0)), in
         cancel_wait(machine_, slot_);
 }
 
+Caller::Caller(Machine& machine, Visit what)
+    : machine_(machine), slot_(machine.slot(0)), in_slot_(machine.take_slot(slot_, true, what == Visit::kCall)) {
+    if (!in_slot_ && slot_.polling.load(std::memory_order_relaxed)) {
+        ask();
+        if (waiting_)
+            end_waiting();
+    }
+    if (in_slot_)
+        cancel_wait(machine_, slot_);
+}
+
 Caller::~Caller() {
     if (waiting_)
         end_waiting();  // nothing was submitted
@@ -133,6 +144,26 @@ bool Caller::work_until_done(Run& run) {
     const bool undisturbed = worker.serve_until_done(run);
     run.caller.store(nullptr, std::memory_order_release);
     return undisturbed;
+}
+
+bool Caller::visit(const Program& program, const Run& run) {
+    if (!in_slot_)
+        return true;
+    PythonThread python(true);
+    const HandlesNothing apart;
+    Worker worker(machine_, slot_, python);
+    const bool undisturbed = worker.serve_visit(program, run);
+    python.acquire();
+    return undisturbed;
+}
+
+void Caller::visit(SpawnedCall& call) {
+    if (!in_slot_)
+        return;
+    PythonThread python(true);
+    const HandlesNothing apart;
+    Worker worker(machine_, slot_, python);
+    worker.serve_visit(call);
 }
 
 namespace {

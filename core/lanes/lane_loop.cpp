@@ -243,6 +243,10 @@ Outcome run_lane(Worker& worker, Lane& lane) {
             return outcome;
         if (!leave_run(worker, lane))
             return Outcome::kBlocked;
+        if (worker.visited() != nullptr && worker.visited()->done.load(std::memory_order_relaxed)) [[unlikely]] {
+            lane.block(lane.program->frontier, lane.run->index + 1);  // what comes next is others'
+            return Outcome::kBlocked;
+        }
     }
 }
 

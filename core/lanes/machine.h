@@ -79,8 +79,9 @@ public:
     // Every worker comes back to its loop at its next operation boundary.
     void call_attention();
 
-    // Takes the slot for this thread. False: another thread has it.
-    bool take_slot(Slot& slot, bool as_caller);
+    // Takes the slot for this thread. False: another thread has it. A caller sees to it that somebody takes the calls
+    // that are ready, unless it is about to take the next one itself.
+    bool take_slot(Slot& slot, bool as_caller, bool for_call = false);
     // For the caller that has slot 0: no worker is pinned to the core that it runs on. The worker that was takes the
     // core that was left to callers before.
     void leave_core_to_caller() {

@@ -245,14 +245,14 @@ void Machine::call_attention() {
         slot->attention.fetch_or(kLook, std::memory_order_release);  // with what it is called for
 }
 
-bool Machine::take_slot(Slot& slot, bool as_caller) {
+bool Machine::take_slot(Slot& slot, bool as_caller, bool for_call) {
     if (slot.taken.exchange(true, std::memory_order_seq_cst))
         return false;
     if (as_caller) {
         slot.by_caller.store(true, std::memory_order_relaxed);
         leave_core_to_caller();
         std::atomic_thread_fence(std::memory_order_seq_cst);  // against notify_for, which may have counted on this slot
-        if (calls_.ready_unbound()) [[unlikely]]
+        if (!for_call && calls_.ready_unbound()) [[unlikely]]
             pass_on_calls(slot);
     }
     if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]]  // either we see this, or tick sees us

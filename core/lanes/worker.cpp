@@ -16,6 +16,7 @@ constexpr int kAlonePatience = 64;            // what a result takes from core t
 constexpr int kPatience = 8;                  // about what it takes to turn to another lane
 constexpr int kInPlace = 256;                 // looks at it with the lane's claim, which nobody can take meanwhile
 constexpr std::int64_t kPollNs = 40'000;      // about what a sleep and a wake cost
+constexpr std::int64_t kVisitPollNs = 5'000;  // then a visitor leaves the slot to its worker
 constexpr std::int64_t kShortPollNs = 1'000;  // polling takes the core from somebody who has work
 
 thread_local const Worker* serving = nullptr;
@@ -97,7 +98,7 @@ Worker::Choice Worker::choose(bool visiting, std::optional<std::int32_t> urgent)
     for (std::size_t i = 0; i < n; ++i) {
         const std::size_t at = first + i < n ? first + i : first + i - n;
         Slot::Listed* const listed = candidate(at);
-        if (listed == nullptr || !listed->lane->ready())
+        if (listed == nullptr || !listed->lane->ready() || left_alone(*listed->lane))
             continue;
         const std::int32_t priority = listed->lane->priority.load(std::memory_order_relaxed);
         passes = passes || (choice.listed != nullptr && priority != most);
@@ -114,6 +115,11 @@ Worker::Choice Worker::choose(bool visiting, std::optional<std::int32_t> urgent)
             return {due, true};
     }
     return choice;
+}
+
+// Whether the lane's run is left to the thread that has just submitted it, and usually does it itself.
+bool Worker::left_alone(const Lane& lane) const {
+    return lane.program->habit.left() && lane.program != visited_program_;
 }
 
 // Of the first `n` candidates that are ready and less urgent than `priority`, the one passed over for longest, if that
@@ -189,7 +195,8 @@ void Worker::run(SpawnedCall& call) {
     if (slot.by_caller.load(std::memory_order_relaxed))
         defer_interrupts();
     machine.calls().run(call, python);
-    start_polling();  // a thread that waits for this call may spawn the next one at once
+    if (!slot.by_caller.load(std::memory_order_relaxed))
+        start_polling();  // a thread that waits for this call may spawn the next one at once
     machine.calls().finish(call);
     slot.in_call.store(false, std::memory_order_relaxed);
 }
@@ -216,7 +223,7 @@ bool Worker::serve_one() {
     bool unbound = false;
     if (calls) [[unlikely]] {
         unbound = machine.should_take_calls(slot);
-        if (machine.calls().ready(slot.index, unbound)) {
+        if (machine.calls().ready(slot.index, unbound) && !machine.calls().left_alone()) {
             now = monotonic_ns();
             urgent = machine.calls().most_urgent(slot.index, unbound, now);
         }
@@ -246,7 +253,8 @@ bool Worker::serve_one() {
 // Runs a ready lane of another slot. `any`: also a lane that the other slot would have served if its thread ran.
 bool Worker::serve_other(bool any) {
     for (const Slot::Listed& listed : slot.others) {
-        if (listed.lane->ready() && (any || may_take_over(machine, *listed.lane)) && listed.lane->try_claim()) {
+        if (listed.lane->ready() && (any || may_take_over(machine, *listed.lane)) && !left_alone(*listed.lane) &&
+            listed.lane->try_claim()) {
             run(*listed.lane, machine.calls().at_hand());
             return true;
         }
@@ -361,6 +369,59 @@ bool Worker::serve_until_done(const Run& run) {
         }
     }
     return true;
+}
+
+// A visitor keeps the slot's order of service: where that brings up something else, it leaves the slot to its worker.
+bool Worker::serve_visit(const Program& program, const Run& run) {
+    visited_ = &run;
+    visited_program_ = &program;
+    std::int64_t give_up = 0;
+    while (!run.done.load(std::memory_order_acquire)) {
+        if (attention()) [[unlikely]] {
+            slot.attention.exchange(0, std::memory_order_acquire);
+            if (!python.check())
+                return false;
+            if (machine.closed() || slot.callers_waiting.load(std::memory_order_seq_cst) != 0)
+                break;
+        }
+        if (machine.stale(slot)) [[unlikely]]
+            machine.refresh(slot);
+        if (machine.calls().at_hand())
+            break;
+        Slot::Listed* listed = choose(false, std::nullopt).listed;
+        if (listed == nullptr) {
+            const auto mine = [&](const Slot::Listed& other) {
+                return other.program.get() == &program && other.lane->ready();
+            };
+            const auto at = std::find_if(slot.others.begin(), slot.others.end(), mine);
+            listed = at == slot.others.end() ? nullptr : &*at;
+        } else if (listed->program.get() != &program) {
+            break;
+        }
+        if (listed != nullptr && listed->lane->try_claim()) {
+            listed->passed_since = 0;
+            this->run(*listed->lane, false);
+            give_up = 0;
+            continue;
+        }
+        python.release();
+        relax();
+        const std::int64_t now = monotonic_ns();
+        if (give_up == 0)
+            give_up = now + kVisitPollNs;
+        else if (now > give_up)
+            break;
+    }
+    return true;
+}
+
+void Worker::serve_visit(SpawnedCall& call) {
+    if (machine.stale(slot))
+        machine.refresh(slot);
+    if (slot.callers_waiting.load(std::memory_order_seq_cst) != 0 || choose(true, call.priority).listed != nullptr)
+        return;
+    if (const auto taken = machine.calls().take_only(call, slot.index, monotonic_ns()))
+        this->run(*taken);
 }
 
 }  // namespace ostinato

@@ -32,6 +32,13 @@ public:
     // A caller's: until `run` is done. False: a signal handler raised, and the run goes on.
     bool serve_until_done(const Run& run);
 
+    // A visitor's: serves the slot as long as what comes next there is part of `run`, or is `call`. False: a signal
+    // handler raised.
+    bool serve_visit(const Program& program, const Run& run);
+    void serve_visit(SpawnedCall& call);
+    // The run that a visitor waits for; null for others.
+    const Run* visited() const { return visited_; }
+
     // Polls a head that waits, for a short while and without the GIL. Returns what it last saw; below `target`, the
     // lane is blocked.
     std::uint64_t await(Lane& lane, Timeline& timeline, std::uint64_t target);
@@ -56,6 +63,7 @@ public:
 private:
     bool serve_one();  // runs one lane as far as it goes, or one call; false when none was ready
     bool serve_other(bool any);
+    bool left_alone(const Lane& lane) const;
     void run(SpawnedCall& call);
     void run(Lane& lane, bool calls);
     // The lane to serve next, or null, when `urgent` is the priority of a call that could be served instead.
@@ -82,22 +90,32 @@ private:
     std::int64_t calls_turn_since_ = 0;
     unsigned polls_ = 0;
     bool polling_ = false;
+    const Run* visited_ = nullptr;
+    const Program* visited_program_ = nullptr;
 };
 
 // Runs the lane whose claim the worker holds until its head waits or the worker is wanted elsewhere.
 Outcome run_lane(Worker& worker, Lane& lane);
 
-// A thread in replay(): it replaces the worker of slot 0.
+// A thread in replay(): it replaces the worker of slot 0. So does a visitor: a thread in result() that does a short run
+// or call itself.
 class Caller {
 public:
+    enum class Visit : std::uint8_t { kRun, kCall };
+
     // Takes the slot if it is free, or is made free at once. The thread holds the GIL.
     explicit Caller(Machine& machine);
+    // The same, but only a worker that has nothing to do is asked for the slot.
+    Caller(Machine& machine, Visit what);
     ~Caller();
     Caller(const Caller&) = delete;
     Caller& operator=(const Caller&) = delete;
 
     // Serves slot 0, or waits for it and for `run`, until the run is done. False: a signal handler raised.
     bool work_until_done(Run& run);
+    // Does what the thread waits for, as far as that comes next on the slot. False: a signal handler raised.
+    bool visit(const Program& program, const Run& run);
+    void visit(SpawnedCall& call);
 
 private:
     void ask();  // for the slot, for a short while

@@ -102,6 +102,7 @@ void SpawnedCalls::make_ready(const std::shared_ptr<SpawnedCall>& call, Event* a
         } else {
             call->state = State::kReady;
             call->ready_since = monotonic_ns();
+            habit_.submitted(call->slot == kAnySlot && !at_hand() && short_at(call->function) == call->function);
             at_hand_.fetch_add(1, std::memory_order_relaxed);
             queue_of(*call).add(call);
         }
@@ -232,6 +233,34 @@ std::optional<std::int32_t> SpawnedCalls::most_urgent(std::uint32_t slot, bool u
     const std::lock_guard<std::mutex> lock(mutex_);
     const ReadyCalls::Front front = front_locked(slot, unbound, now);
     return front.call == nullptr ? std::nullopt : std::optional(front.call->priority);
+}
+
+bool SpawnedCalls::begin_wait(SpawnedCall& call) {
+    const std::int64_t now = monotonic_ns();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool alone = habit_.begin_wait(now);
+    return alone && call.state == State::kReady && short_at(call.function) == call.function;
+}
+
+void SpawnedCalls::end_wait(SpawnedCall& call, std::int64_t ns) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const void*& known = short_at(call.function);
+    if (ns < Habit::kShortNs)
+        known = call.function;
+    else if (known == call.function)
+        known = nullptr;
+    habit_.end_wait(ns);
+}
+
+std::shared_ptr<SpawnedCall> SpawnedCalls::take_only(SpawnedCall& call, std::uint32_t slot, std::int64_t now) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const ReadyCalls::Front front = front_locked(slot, true, now);
+    if (front.call != &call || unbound_.size.load(std::memory_order_relaxed) != 1)
+        return nullptr;
+    ReadyCalls& queue = queue_of(call);
+    queue.begin_turn(front, now);
+    call.state = State::kTaken;
+    return queue.remove(call);
 }
 
 std::shared_ptr<SpawnedCall> SpawnedCalls::take(std::uint32_t slot, bool unbound, std::int64_t at_least,

@@ -2,6 +2,7 @@
 // lies in a queue until a worker takes it; or, if it may block, a thread of the blocking pool.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "lanes/floating_point.h"
+#include "lanes/habit.h"
 #include "outside/event.h"
 #include "park/event_count.h"
 
@@ -41,6 +43,8 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     bool blocking = false;
     FloatingPointMode floating_point;
     std::vector<std::shared_ptr<Grant>> grants;  // that it comes after, and so its event
+
+    const void* function = nullptr;  // that it calls: for what is known of it
 
     std::atomic<bool> done{false};       // carries what the body returned or raised
     std::atomic<bool> retrieved{false};  // the user was told how it ended
@@ -120,6 +124,13 @@ public:
     std::optional<std::int32_t> most_urgent(std::uint32_t slot, bool unbound, std::int64_t now);
     // The next one that has at least this priority, or is due. `run` must follow.
     std::shared_ptr<SpawnedCall> take(std::uint32_t slot, bool unbound, std::int64_t at_least, std::int64_t now);
+    // The same, if that is `call`, and nothing else is ready for the slot.
+    std::shared_ptr<SpawnedCall> take_only(SpawnedCall& call, std::uint32_t slot, std::int64_t now);
+    // Whether the only call that is ready is left to the thread that has just spawned it.
+    bool left_alone() { return unbound_.size.load(std::memory_order_relaxed) == 1 && habit_.left(); }
+    // A thread is about to wait for `call`. Whether it should do it itself.
+    bool begin_wait(SpawnedCall& call);
+    void end_wait(SpawnedCall& call, std::int64_t ns);
     // Runs a call that was taken. The thread's floating-point mode and context are the call's when it returns.
     // `finish` must follow.
     void run(SpawnedCall& call, PythonThread& python);
@@ -128,6 +139,9 @@ public:
 
 private:
     using State = SpawnedCall::State;
+    const void*& short_at(const void* function) {
+        return short_[(reinterpret_cast<std::uintptr_t>(function) >> 4) % short_.size()];
+    }
     ReadyCalls& queue_of(const SpawnedCall& call);
     ReadyCalls::Front front_locked(std::uint32_t slot, bool unbound, std::int64_t now);
     void make_ready(const std::shared_ptr<SpawnedCall>& call, Event* after);
@@ -136,6 +150,8 @@ private:
     std::atomic<std::size_t> at_hand_{0}, n_in_flight_{0};
     std::mutex mutex_;
     bool refusing_ = false;
+    Habit habit_;
+    std::array<const void*, 16> short_{};  // functions whose last call was, each where its address hashes to
     CallList in_flight_;
     ReadyCalls unbound_;
     std::vector<ReadyCalls> bound_;  // by slot

@@ -128,7 +128,10 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
             turn_.disturbed = true;
         else if (turn_.left != UINT64_MAX)
             turn_.left -= std::min(turn_.left, run->requested);
-        turn_.disturbed |= !idle();
+        const bool alone = idle();
+        turn_.disturbed |= !alone;
+        if (run->asked == Asked::kWhole)
+            habit.submitted(alone && !waits);
         run->plan = plan;
         attend_barriers(*run);
         // Nothing is in flight when parts are submitted. What a rebind has begun meanwhile is for the run after them.

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lanes/habit.h"
 #include "lanes/lane.h"
 #include "outside/external.h"
 #include "program/poison.h"
@@ -176,6 +177,7 @@ public:
     std::vector<Holding> holdings;                                 // of reservations, by number
     std::atomic<std::uint32_t> unqueued{0};                        // runs that wait for an event, or are held
     std::atomic<std::uint64_t> further_parts{0};                   // of runs submitted in parts: all but the last ones
+    Habit habit;                                                   // of those who wait for its runs
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
     std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
     History history;                // which operations of which steps failed or were skipped; valid while `slow`

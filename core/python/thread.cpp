@@ -31,6 +31,17 @@ EndingWaits::~EndingWaits() { waits_are_over = before_; }
 bool EndingWaits::possible() { return waits_are_over != nullptr; }
 bool EndingWaits::due() { return possible() && waits_are_over->load(std::memory_order_relaxed); }
 
+HandlesNothing::HandlesNothing() : handled_(PyErr_GetHandledException()) {
+    if (handled_ != nullptr) [[unlikely]]
+        PyErr_SetHandledException(nullptr);
+}
+HandlesNothing::~HandlesNothing() {
+    if (handled_ == nullptr) [[likely]]
+        return;
+    PyErr_SetHandledException(static_cast<PyObject*>(handled_));
+    Py_DECREF(static_cast<PyObject*>(handled_));
+}
+
 void StaysInCall::stay() {
     for (;;)
         pause();

@@ -45,6 +45,19 @@ private:
     bool returned_ = false;
 };
 
+// While it lives, the exception that the calling thread handles is set aside: what tasks raise has none as context. The
+// lock is held.
+class HandlesNothing {
+public:
+    HandlesNothing();
+    ~HandlesNothing();
+    HandlesNothing(const HandlesNothing&) = delete;
+    HandlesNothing& operator=(const HandlesNothing&) = delete;
+
+private:
+    void* handled_;  // an exception, or null
+};
+
 class PythonThread {
 public:
     // `caller`: the thread came from Python, holding the lock.
