@@ -103,6 +103,9 @@ class Run:
     def result(self, timeout: float | None = None) -> int:
         """Wait for the end of the run and return the number of steps run.
 
+        Without `timeout`, the calling thread does a run itself that is known to be short, as `Program.replay` does:
+        waiting for another thread would take longer.
+
         Parameters
         ----------
         timeout
