@@ -78,11 +78,14 @@ def resolve_conditions(names: Sequence[str], after: After) -> tuple[_core.Event 
         by_name: Mapping[str | None, Any] = {} if after is None else {None: after}
     else:
         by_name = cast("Mapping[str | None, Any]", after)
+    given = []
     try:
-        given = [by_name[name] for name in names]
+        for name in names:  # written out, as in Values.of
+            event = by_name[name]
+            given.append(event._core if isinstance(event, Event) else event_of(event))
     except KeyError:
         raise _mismatch(names, by_name) from None
-    events = tuple([event._core if isinstance(event, Event) else event_of(event) for event in given])
+    events = tuple(given)
     if len(by_name) == len(names):
         return None, events
     if len(by_name) > len(names) + (None in by_name):
@@ -134,6 +137,8 @@ class Values:
             for name, default, kind in self._numbers:
                 value = given.get(name, default)
                 numbers.append(value if kind is float is type(value) else _number(value, kind, name))
+            if not self._objects:
+                return numbers, None
             objects = []
             for name, default in self._objects:
                 objects.append(given.get(name, default))

@@ -18,7 +18,7 @@ from ostinato.compiler.pipeline.compile import compile
 from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
-from ostinato.graph.body import Arrive, Await
+from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.ranks.channels import find_ends
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
@@ -66,11 +66,14 @@ class Instances:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
         if self._closed:
             raise RuntimeError(_CLOSED)
-        self._forget_one()
-        for _ in range(min(len(self._all), _LOOKED_AT)):
-            instance = self._all[0]
-            self._all.rotate(-1)
-            if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
+        instances = self._all
+        if len(instances) > self._enough:
+            self._forget_one()
+        spreads = not waits and len(instances) >= self._enough
+        for _ in range(min(len(instances), _LOOKED_AT)):
+            instance = instances[0]
+            instances.rotate(-1)
+            if (spreads and not instance.waits) or instance.core.idle:
                 instance.waits = waits
                 return instance.core
         lowered = self._another()
@@ -101,7 +104,7 @@ class Instances:
 
     def _forget_one(self) -> None:
         """After many runs at once, get back to few instances."""
-        if len(self._all) > self._enough and self._all[0].core.idle and self._all[1].core.idle:
+        if self._all[0].core.idle and self._all[1].core.idle:
             instance = self._all.popleft()
             self._remember(instance, ended=True)
             instance.core.close()
@@ -237,7 +240,9 @@ class Engine:
             self._instances = Instances(workers.core, made.core, self.lowered.another, enough=2 * processors)
         self._submitting = threading.Lock()  # of runs whose submission depends on earlier ones
         self._next_step, self._has_run = 0, False
-        self._waits_outside = bool(made.step.operations.outside.any())
+        waiting = made.step.operations.outside.nonzero()[0].tolist()
+        self._waits_outside = bool(waiting)
+        self._always_waits = any(not isinstance(made.step.nodes[op].body, Precondition) for op in waiting)
         self._needs_events = bool(made.preconditions or self.lowered.barriers)  # of each run
         self._lock = threading.RLock()  # rebind, close, and which executable is active
         self.retuning = threading.Lock()
@@ -572,14 +577,15 @@ class Engine:
         """What a run is given of what is outside."""
         if after is None and not self._needs_events:
             return None
-        return *resolve_conditions(self.executable.preconditions, after), self._barriers(params), -1, None
+        start, events = resolve_conditions(self.executable.preconditions, after)
+        return start, events, self._barriers(params), -1, None
 
     def _barriers(self, params: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
         """Return the barriers among a run's parameters; another thread may have closed the program meanwhile."""
-        lowered: Lowered | None = self.lowered
+        lowered: Lowered | None = self._active.lowered
         if lowered is None:
             raise RuntimeError(_CLOSED)
-        return resolve_barriers(lowered, params)
+        return resolve_barriers(lowered, params) if lowered.barriers else ()
 
     def _submit_in_turn(
         self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
@@ -587,14 +593,18 @@ class Engine:
         """Submit a run, and return the program of the core that it is a run of, too."""
         values, objects = self.values(params)
         barriers = self._barriers(params)
-        start = resolve_conditions(self.executable.preconditions, after)
+        start, events = resolve_conditions(self.executable.preconditions, after)
         with self._submitting:
-            self._check_once()
+            if self._has_run:
+                self._check_once()
             core, first = self.core, -1
             if self._instances is not None:
-                waits = start[0] is not None or bool(start[1]) or self._waits_outside
+                waits = self._always_waits or (start is not None and not start.done)
+                for event in events:
+                    if event is not None and not event.done:
+                        waits = True
                 core, first = self._instances.take(waits), self._next_step
-            given = (*start, barriers, first, None)
+            given = (start, events, barriers, first, None)
             run = core.submit(steps, priority, stops, values, objects, given, traced)
             if run is not None:
                 self._has_run = True

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato.errors import TaskError
 from ostinato.events import Event
@@ -60,12 +60,14 @@ class Run:
     _event: Event | None = None
     _posts: dict[str, Event] | None = None
     _profile: Profile | None = None
+    _profiled = False
 
     def __init__(self, core: _core.Run, engine: Engine, profile: bool = False) -> None:
         self._core = core
         self._engine = engine  # a run in flight keeps what runs its program alive
         self._lock = threading.Lock()
-        self._profiled = profile
+        if profile:
+            self._profiled = True
         engine.unretrieved.add(self)
 
     def __del__(self) -> None:
@@ -261,7 +263,6 @@ Explain: TypeAlias = "Callable[[Any], int | BaseException | None]"
 """Returns what a run of the core ended with."""
 
 _Dropped: TypeAlias = "tuple[_core.Run | _core.Spawned, Explain | None]"
-_Entry = TypeVar("_Entry")
 
 
 class Unretrieved:
@@ -314,8 +315,16 @@ class Unretrieved:
         if not self._pruning.acquire(blocking=False):
             return  # another thread prunes; or this one, and a run was dropped meanwhile
         try:
-            _keep(self._held, lambda ref: _matters(ref()))
-            _keep(self._dropped, lambda entry: not self._is_settled(entry[0], entry[1] or explain))
+            count = len(self._held)  # what is appended meanwhile stays
+            self._held[:count] = [
+                ref
+                for ref in self._held[:count]
+                if (run := ref()) is not None and (not run._core.done or run._core.unretrieved)
+            ]
+            count = len(self._dropped)
+            self._dropped[:count] = [
+                entry for entry in self._dropped[:count] if not self._is_settled(entry[0], entry[1] or explain)
+            ]
             self._enough = max(_FEW, 2 * len(self._held), 2 * len(self._dropped))
         finally:
             self._pruning.release()
@@ -331,16 +340,6 @@ class Unretrieved:
             return False
         self._least.add(end)
         return True
-
-
-def _keep(entries: list[_Entry], matters: Callable[[_Entry], bool]) -> None:
-    """Remove the entries that do not matter; those that are appended meanwhile stay."""
-    count = len(entries)
-    entries[:count] = [entry for entry in entries[:count] if matters(entry)]
-
-
-def _matters(run: Run | None) -> bool:
-    return run is not None and (not run._core.done or run._core.unretrieved)
 
 
 _STANDING = {
