@@ -36,6 +36,10 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
     if _core.serving():
         raise ContractError("a task cannot verify a program: it would have to wait for its own end")
     values, objects = engine.values(params)
+    if engine.group is not None and engine.group.size > 1:
+        from ostinato.checking.verify_on_ranks import verify_on_ranks
+
+        return verify_on_ranks(engine, engine.group, step_function, steps, params)
     if engine.workers.prepare_caller is not None:
         engine.workers.prepare_caller()
     wait_for_all(engine.in_flight(), False)

@@ -63,6 +63,8 @@ def call_step_function(
 class _EagerGraph(Graph):
     """A graph that does each operation when it is added; `is_last`: `until` has ended the run with this step."""
 
+    sees_all_tiles = True
+
     def __init__(
         self, step: int, params: Mapping[str, Any], substitution: Substitution, skips: Callable[[Op], bool]
     ) -> None:
@@ -158,7 +160,7 @@ def verify_function(
     """
     title = name_of(step_function.function)
     outside = closed_over([step_function.function])
-    watched = outside + _arguments(step_function)
+    watched = watched_arrays(step_function)
     originals = allocations(ops, AsCaptured(), besides=[each.array for each in watched])
     before = MemoryCopy(originals)
     with put_back(originals, before):
@@ -176,6 +178,11 @@ def verify_function(
             "until() depends on something that was recorded once"
         )
     return outside
+
+
+def watched_arrays(step_function: StepFunction) -> list[ClosedOver]:
+    """Return the host arrays that a function closes over, then those that it is given."""
+    return closed_over([step_function.function]) + _arguments(step_function)
 
 
 def _call(step_function: StepFunction, title: str, steps: int, params: Mapping[str, Any], omitted: LeftOut) -> int:
@@ -213,7 +220,7 @@ def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: Memor
             raise ContractError(
                 f"the program does not do what {title}() does when it is called in every step: they differ in "
                 f"{argument(op, operand)} of {format_op(op)}: at index {index} the function gives {wanted[index]!r}, "
-                f"the program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
+                f"the program {got[index]!r}. {writers(ops, captured)}. {CAUSES}"
             )
 
 
@@ -224,11 +231,11 @@ def _check_kept(title: str, each: ClosedOver, before: MemoryCopy, by_function: M
     if index is not None:
         raise ContractError(
             f"{title}() changes {each.label}, otherwise than the program: at index {index}, from {was[index]!r}, the "
-            f"function gives {wanted[index]!r}, the program {got[index]!r}. {_CAUSES}"
+            f"function gives {wanted[index]!r}, the program {got[index]!r}. {CAUSES}"
         )
 
 
-_CAUSES = (
+CAUSES = (
     "Only tasks, copies and fills are done in every step. A statement beside them, a function without @ostinato.task, "
     "or a value that was read while recording, counts once only: make it a task, or a parameter (ostinato.param)"
 )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _OF_RECORDING = {
     *("add_op", "discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"),
     *("array_names", "explicit_edges", "given_edges", "name_arrays", "port_edges", "postconditions", "preconditions"),
-    "join",
+    *("group", "join", "sees_all_tiles"),
 }
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
@@ -93,6 +93,9 @@ class Graph:
     >>> [op.name for op in graph.ops]
     ['fill', 'copy']
     """
+
+    sees_all_tiles = False
+    """Whether tiles of other ranks are recorded, too, where only those nearby are asked for."""
 
     def __init__(self, infer: bool = True) -> None:
         self.infer = bool(infer)

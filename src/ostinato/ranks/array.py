@@ -94,7 +94,7 @@ class DistributedArray(_Spread):
         As for `Ranks.array`.
     """
 
-    __slots__ = ("__weakref__", "_distribution", "_used")
+    __slots__ = ("__weakref__", "_used", "distribution")
 
     def __init__(self, group: Group, shape: Any, dtype: Any, tiles: Any, owner: Any) -> None:
         self.group = group
@@ -109,8 +109,8 @@ class DistributedArray(_Spread):
             if count > length:
                 raise ValueError(f"axis {axis} has {length} elements, which cannot be cut into {count} tiles")
         owners = None if owner is None else _owners(owner, counts, group.size)
-        self._distribution = _distribution_of(group, lengths, counts, owners)
-        self._distribution.arrays.add(self)
+        self.distribution = _distribution_of(group, lengths, counts, owners)
+        self.distribution.arrays.add(self)
         self._used = ""  # what has used that this rank owns what it owns
         self.memory = _reserve(lengths, kind, group.size)
         _distributed[address_of(self.memory)] = self
@@ -118,7 +118,7 @@ class DistributedArray(_Spread):
     @property
     def layout(self) -> Layout:
         """Which rank owns what."""
-        return self._distribution.layout()
+        return self.distribution.layout()
 
     def owned(self, rank: int) -> list[Box]:
         """Return what a rank owns."""
@@ -161,8 +161,9 @@ class DistributedArray(_Spread):
         graph = current()
         if graph is not None:
             graph.join(self.group)
-        self._distribution.fix_margin(margin)
-        return self._distribution.tiles(margin, near)
+            near = None if graph.sees_all_tiles else near
+        self.distribution.fix_margin(margin)
+        return self.distribution.tiles(margin, near)
 
     @property
     def local(self) -> list[tuple[tuple[slice, ...], Array]]:
@@ -204,7 +205,7 @@ class DistributedArray(_Spread):
         """
         self._refuse_capture("set")
         whole = None if callable(values) else np.broadcast_to(values, self.shape)
-        for box in self._distribution.settable():
+        for box in self.distribution.settable():
             index = slices_of(box)
             self.memory[index] = values(index) if whole is None else whole[index]
         self._used = self._used or "set()"

@@ -207,6 +207,8 @@ class Engine:
         once the program is closed.
     kept
         The executable that is to stay; while a program is retuned, another one may be active.
+    group
+        The ranks that the program has messages between, or whose arrays it uses; None where there are none.
     binding
         Which arrays stand for those captured; None for themselves.
     plain
@@ -225,6 +227,7 @@ class Engine:
 
     def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
         self.workers, self.threads, self.runs = workers, threads, runs
+        self.group = graph.group
         self.unretrieved = Unretrieved()
         self.binding: Rebinding | None = None  # made with the first rebind
         processors = len(workers.cpus)

@@ -96,6 +96,12 @@ class Rebinding:
                     f"rebind: an array of shape {old.shape}, {old.dtype}, strides {old.strides} cannot be replaced by "
                     f"one of shape {new.shape}, {new.dtype}, strides {new.strides}"
                 )
+            spread = _spread(old_value)
+            if spread is not _spread(new_value):
+                raise GraphError(
+                    "rebind: a distributed array can be replaced by one of the same shape, tiles and owner, and by "
+                    "nothing else: who owns what was compiled in"
+                )
             if memory_of(old) != memory_of(new):
                 raise GraphError(
                     f"rebind: an array in the memory of {memory_of(old)} cannot be replaced by one in that of "
@@ -106,6 +112,8 @@ class Rebinding:
             meant = self._meant(extent_of(old), captured)
             views = tuple(view for view in captured if meant.holds(view))
             if not views:
+                if spread is not None:  # this rank has nothing to do with it, but another one may
+                    continue
                 raise GraphError(
                     f"rebind: old must be an array of the program, got one of shape {old.shape} and dtype {old.dtype}"
                 )
@@ -142,6 +150,11 @@ class Rebinding:
             new = extent_of(swap.new)
             if sum(new.meets(other) for other in taken) > 1:
                 raise GraphError("rebind: the new array overlaps other memory that the program uses")
+
+
+def _spread(value: Any) -> object:
+    """Return how an array is distributed over ranks; of a slice of one, the slice; of any other array, None."""
+    return getattr(value, "distribution", value) if hasattr(type(value), "is_distributed") else None
 
 
 def _array(value: object) -> Array:

@@ -14,6 +14,7 @@ from ostinato.compiler.inserted import Fence, InstanceCopy
 from ostinato.compiler.ir import HOST, Activity, Edges, Executable, Step, WriteBack
 from ostinato.compiler.wording import duration, size
 from ostinato.graph.body import PythonCall, Until
+from ostinato.graph.messages import Message
 from ostinato.graph.op import Op, format_op
 from ostinato.graph.param import STEP
 from ostinato.text import counted, one_line
@@ -217,6 +218,7 @@ def explain(
         _critical_path(executable),
         _dependences(executable),
         *filter(None, on_devices),
+        *filter(None, [messages(step.nodes)]),
         ["Adapting", *(f"  {line}" for line in adapting)],
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
@@ -225,6 +227,24 @@ def explain(
             [f"The machine has more processors ({processors}) than there are cores: slower, never a livelock."]
         )
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
+
+
+def messages(ops: Sequence[Op]) -> list[str]:
+    """Return what this rank sends and receives in a step, by the other rank, and for which operations."""
+    found: dict[tuple[int, bool], list[Op]] = {}
+    for op in ops:
+        if isinstance(op.body, Message):
+            found.setdefault((op.body.peer, op.body.sends), []).append(op)
+    lines = []
+    for (peer, sends), those in sorted(found.items()):
+        nbytes = sum(each.body.operand.arrays[0].nbytes for each in those if isinstance(each.body, Message))
+        sites = list(dict.fromkeys(f"{op.original.name} at {op.call_site}" for op in those))
+        shown = ", ".join(
+            [*sites[:_MOST_NAMES], *(rest.strip() for rest in format_rest(len(sites) - _MOST_NAMES, "line"))]
+        )
+        to = "to" if sends else "from"
+        lines.append(f"  {to} rank {peer}: {counted(len(those), 'message')}, {size(nbytes)} a step, for {shown}")
+    return ["Messages", *lines[:_MOST], *format_rest(len(lines) - _MOST, "line")] if lines else []
 
 
 def _lanes(executable: Executable) -> list[str]:
