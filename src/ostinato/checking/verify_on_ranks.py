@@ -44,7 +44,7 @@ def verify_on_ranks(
         )
     if engine.binding is not None:
         raise GraphError(
-            "verify on several ranks calls the function on the arrays that it was given: do so before rebind"
+            "verify on several ranks calls the function on the arrays that it was given: call it before rebind"
         )
     ops = step_function.graph.ops
     for op in ops:
@@ -52,8 +52,8 @@ def verify_on_ranks(
             raise GraphError(f"verify on several ranks cannot call {op.name!r} at {op.call_site}: it sends or receives")
         if LeftOut().has(op):
             raise GraphError(
-                f"verify on several ranks cannot leave out {op.name!r} at {op.call_site}, which is declared pure=False; "
-                "verify the program on one rank"
+                f"verify on several ranks cannot leave out {op.name!r} at {op.call_site}, which is declared "
+                "pure=False; verify the program on one rank"
             )
     wait_for_all(engine.in_flight(), False)
     title, spread = name_of(step_function.function), dict(_distributed_in(step_function))

@@ -253,12 +253,13 @@ def _gather(array: DistributedArray, root: int | None, rank: int) -> Array | Non
     whole = np.empty(array.shape if receives else (0,) * array.ndim, array.dtype)
     layout = array.layout
     sends = False
+    if receives:
+        for box in map(slices_of, layout.boxes(rank)):
+            whole[box] = array.memory[box]
     with capture() as graph:
         for owner in range(ranks.size):
             for box in map(slices_of, layout.boxes(owner)):
                 sends = sends or root != owner
-                if owner == rank and receives:
-                    whole[box] = array.memory[box]
                 if root is None:
                     ranks.bcast(whole[box], root=owner)
                 elif owner == rank != root:

@@ -200,6 +200,19 @@ def test_a_step_on_one_rank(ranks: ost.Ranks, captured: bool) -> None:
     assert largest[0] == ((x[1] + x[5]) + x[9]) + x[13]
 
 
+def test_rebind_takes_an_array_that_is_distributed_alike(ranks: ost.Ranks) -> None:
+    a, b, other = ranks.array(6, tiles=3), ranks.array(6, tiles=3), ranks.array(6, tiles=2)
+    with ost.capture() as graph:
+        ost.fill(a[2:4], 5.0)
+    with graph.compile() as program:
+        for bad in (other, np.zeros(6), b[:]):
+            with pytest.raises(ost.GraphError, match="same shape, tiles and owner"):
+                program.rebind({a: bad})
+        program.rebind({a: b})
+        program.replay()
+    assert (a.get().tolist(), b.get().tolist()) == ([0.0] * 6, [0, 0, 5, 5, 0, 0])
+
+
 def test_a_task_called_outside_a_step_is_refused(ranks: ost.Ranks) -> None:
     with pytest.raises(TypeError, match="outside a capture"):
         smooth(ranks.array(4), ranks.array(2))

@@ -12,6 +12,7 @@ import ostinato as ost
 from ostinato.compiler.flatten import Flat
 from ostinato.graph.body import Copy
 from ostinato.graph.messages import Message, Receive, Send
+from ostinato.view.explain import messages as messages_told
 
 
 @ost.task
@@ -215,6 +216,19 @@ def test_given_edges_between_ranks_are_messages() -> None:
     assert names(second) == ["receive from rank 0", "fill", "send to rank 0"]
     assert {(0, 1, 0), (2, 3, 1)} <= set(first.explicit_edges)
     assert {(0, 1, 0), (1, 2, 0)} <= set(second.explicit_edges)
+
+
+def test_explain_says_who_sends_what_to_whom() -> None:
+    graph = heat(1, (3, 1))
+    line = f"1 message, 272 bytes a step, for relax at {graph.ops[0].call_site}"
+    assert messages_told(planned(graph).ops) == [
+        "Messages",
+        f"  from rank 0: {line}",
+        f"  to rank 0: {line}",
+        f"  from rank 2: {line}",
+        f"  to rank 2: {line}",
+    ]
+    assert messages_told(planned(heat(0, (1, 1))).ops) == []
 
 
 class TestErrors:
