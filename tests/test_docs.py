@@ -28,6 +28,7 @@ NAMES = (
     "tuning",
     "costs",
     "devices",
+    "ranks",
     "profilers",
     "measuring",
     "coming_from",

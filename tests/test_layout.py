@@ -19,7 +19,7 @@ CORE = ROOT / "core"
 MODULES = sorted(SOURCE.rglob("*.py"))
 CPP = sorted(path for root in (CORE, SOURCE) for path in root.rglob("*") if path.suffix in (".cpp", ".h"))
 
-MOST_MODULES = 220
+MOST_MODULES = 230
 MOST_FILES = 20  # of one folder
 MOST_LINES = 800  # of one class with its documentation; its insides are not for others to split it
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import ostinato as ost
 from ostinato.devices import device as discovery
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -255,3 +256,17 @@ def test_help_and_length(path, capsys):
     assert "usage:" in capsys.readouterr().out
     assert len(path.read_text().splitlines()) <= 160
     assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
+
+
+def test_heat_on_ranks_equals_a_plain_loop(capsys):
+    example = load("heat_on_ranks")
+    plate, peak = example.simulate(ost.Ranks(), steps=7)
+    a = example.initial((slice(0, example.SIDE + 2), slice(0, example.SIDE + 2)))
+    b = a.copy()
+    for _ in range(7):
+        example.relax(a, b[1:-1, 1:-1], 0.2)
+        a, b = b, a
+    assert plate.tobytes() == a.tobytes()
+    assert peak == a[1:-1, 1:-1].max()
+    example.main(["--steps", "3"])
+    assert "digest" in capsys.readouterr().out

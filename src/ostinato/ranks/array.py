@@ -94,7 +94,7 @@ class DistributedArray(_Spread):
         As for `Ranks.array`.
     """
 
-    __slots__ = ("__weakref__", "_used", "distribution")
+    __slots__ = ("__weakref__", "_margin", "_set", "distribution")
 
     def __init__(self, group: Group, shape: Any, dtype: Any, tiles: Any, owner: Any) -> None:
         self.group = group
@@ -110,15 +110,18 @@ class DistributedArray(_Spread):
                 raise ValueError(f"axis {axis} has {length} elements, which cannot be cut into {count} tiles")
         owners = None if owner is None else _owners(owner, counts, group.size)
         self.distribution = _distribution_of(group, lengths, counts, owners)
-        self.distribution.arrays.add(self)
-        self._used = ""  # what has used that this rank owns what it owns
+        self._margin: int | None = None  # until something depends on it
+        self._set = False  # while it depended on nothing
         self.memory = _reserve(lengths, kind, group.size)
         _distributed[address_of(self.memory)] = self
 
     @property
     def layout(self) -> Layout:
-        """Which rank owns what."""
-        return self.distribution.layout()
+        """Which rank owns what. From now on that stays."""
+        if self._margin is None:
+            self._fix_margin(self.distribution.margin or 0)
+        assert self._margin is not None
+        return self.distribution.layout(self._margin)
 
     def owned(self, rank: int) -> list[Box]:
         """Return what a rank owns."""
@@ -131,8 +134,9 @@ class DistributedArray(_Spread):
         ----------
         margin
             How many elements at each border of the whole array belong to no tile. ``inner`` of all tiles covers the
-            rest once, and ``halo`` is ``inner`` with so many more elements on every side. Arrays that are distributed
-            alike, by the same shape, tiles and owner, have one margin.
+            rest once, and ``halo`` is ``inner`` with so many more elements on every side. An array has one margin.
+            Where nobody asks for tiles of an array, it is that of the array of the same shape, tiles and owner whose
+            tiles somebody asked for last.
         near
             None for all tiles; else this rank's, and those so many tiles away from them. Operations on other tiles do
             not concern this rank, so a step that is recorded with ``near=1`` takes the same time however many ranks
@@ -162,7 +166,9 @@ class DistributedArray(_Spread):
         if graph is not None:
             graph.join(self.group)
             near = None if graph.sees_all_tiles else near
-        self.distribution.fix_margin(margin)
+        self.distribution.check_margin(margin)
+        self._fix_margin(margin)
+        self.distribution.margin = margin
         return self.distribution.tiles(margin, near)
 
     @property
@@ -178,7 +184,6 @@ class DistributedArray(_Spread):
         >>> a.get()[box].tolist()
         [[7.0, 7.0, 7.0], [7.0, 7.0, 7.0]]
         """
-        self._used = ".local"
         return [(slices_of(box), self.memory[slices_of(box)]) for box in self.owned(self.group.rank)]
 
     def set(self, values: Any) -> None:
@@ -205,10 +210,13 @@ class DistributedArray(_Spread):
         """
         self._refuse_capture("set")
         whole = None if callable(values) else np.broadcast_to(values, self.shape)
-        for box in self.distribution.settable():
+        if self._margin is None and self.distribution.margin is None:
+            self._set, boxes = True, self.distribution.settable()
+        else:
+            boxes = self.owned(self.group.rank)
+        for box in boxes:
             index = slices_of(box)
             self.memory[index] = values(index) if whole is None else whole[index]
-        self._used = self._used or "set()"
 
     def get(self, root: int | None = None) -> Array | None:
         """Return a copy of the whole array. All ranks call it, between runs.
@@ -230,16 +238,25 @@ class DistributedArray(_Spread):
         self._refuse_capture("get")
         if size == 1:
             return self.memory.copy()
-        self._used = self._used or "get()"
         return _gather(self, root, rank)
 
     def __repr__(self) -> str:
         return f"<DistributedArray of {self.group.size} ranks, shape {self.shape}, {self.dtype}>"
 
-    @property
-    def used(self) -> str:
-        """What has used that this rank owns what it owns; empty if nothing has."""
-        return self._used
+    def _fix_margin(self, margin: int) -> None:
+        """Let tiles leave a margin from now on; raise `ValueError` if what happened until now depends on another."""
+        layout = self.distribution.layout
+        if self._margin is not None and layout(margin) != layout(self._margin):
+            raise ValueError(
+                f"this array has been used with a margin of {self._margin} already, got {margin}; who owns what "
+                f"depends on it, so call tiles(margin={margin}) once before anything else"
+            )
+        if self._margin is None and self._set and margin > self.distribution.reach and layout(margin) != layout(0):
+            raise ValueError(
+                f"with a margin of {margin}, more than a tile, ranks own other elements than set() has set; call "
+                f"tiles(margin={margin}) once before"
+            )
+        self._margin = margin
 
     def _refuse_capture(self, method: str) -> None:
         if current() is not None:

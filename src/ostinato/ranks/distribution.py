@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -144,16 +143,11 @@ def lay_out(
     return Layout(tuple(bounds), owner)
 
 
-class _Used(Protocol):
-    @property
-    def used(self) -> str: ...
-
-
 class Distribution:
     """What arrays of one shape that are cut and owned in the same way share, as one rank sees it.
 
     `owners` says which rank owns each tile; None: each rank owns a block of tiles. Who owns what depends on the margin,
-    too, which is known once somebody asks for tiles.
+    too. `margin` is the one that somebody asked for last, for arrays that nobody asks for tiles; None: none yet.
     """
 
     def __init__(
@@ -164,53 +158,34 @@ class Distribution:
         counts: tuple[int, ...],
         owners: npt.NDArray[np.int64] | None,
     ) -> None:
-        self.arrays: weakref.WeakSet[_Used] = weakref.WeakSet()
         self._rank, self._size, self._shape, self._counts = rank, size, shape, counts
         self._owners = owners
         self._grid = choose_grid(counts, size) if owners is None else None
-        self._margin: int | None = None
+        self.margin: int | None = None
         self._layouts: dict[int, Layout] = {}
 
-    def layout(self, margin: int | None = None) -> Layout:
-        """Return who owns what, with a margin, or the one that is known."""
-        margin = self._margin or 0 if margin is None else margin
+    def layout(self, margin: int) -> Layout:
+        """Return who owns what, with a margin."""
         found = self._layouts.get(margin)
         if found is None:
             found = self._layouts[margin] = lay_out(self._shape, self._counts, margin, self._grid, self._owners)
         return found
 
-    def fix_margin(self, margin: int) -> None:
-        """Let tiles leave a margin; raise `ValueError` if they cannot."""
+    def check_margin(self, margin: int) -> None:
+        """Raise `ValueError` if tiles cannot leave a margin."""
         for axis, (length, count) in enumerate(zip(self._shape, self._counts, strict=True)):
             if length - 2 * margin < count:
                 raise ValueError(
                     f"a margin of {margin} leaves {max(length - 2 * margin, 0)} of {length} elements along axis "
                     f"{axis}, which cannot be cut into {count} tiles"
                 )
-        if margin == self._margin:
-            return
-        if self.layout(margin) != self.layout():
-            if self._margin is not None:
-                raise ValueError(
-                    f"the tiles of this array, or of one that is distributed alike, have a margin of {self._margin} "
-                    f"already, got {margin}; who owns what depends on it, so they have one margin"
-                )
-            for used in sorted({array.used for array in self.arrays} - {""}):
-                if used != "set()" or margin > self._reach:
-                    raise ValueError(
-                        f"with a margin of {margin}, ranks own other elements than {used} has used already, of this "
-                        f"array or of one that is distributed alike; call tiles(margin={margin}) once before"
-                    )
-        self._margin = margin
 
     def settable(self) -> list[Box]:
-        """Return what this rank owns, and what it may own once a margin is known."""
-        owned = self.layout().boxes(self._rank)
-        reach = self._reach
-        if self._margin is not None or self._size == 1 or reach == 0:
-            return owned
+        """Return what this rank owns without a margin, and what it may own once one is known."""
+        owned = self.layout(0).boxes(self._rank)
+        reach = self.reach
         fitting = (each for each in (1, reach) if all(self._fits(each)))
-        if all(self.layout(margin) == self.layout() for margin in fitting):
+        if self._size == 1 or all(self.layout(margin) == self.layout(0) for margin in fitting):
             return owned
         whole = tuple([(0, length) for length in self._shape])
         grown = (intersect(tuple([(low - reach, high + reach) for low, high in box]), whole) for box in owned)
@@ -229,7 +204,7 @@ class Distribution:
             yield Tile(index, inner, halo, self._rank_of(index))
 
     @property
-    def _reach(self) -> int:
+    def reach(self) -> int:
         """How far `set` reaches beyond what a rank owns, and so the largest margin that may become known after it."""
         return min((length // count for length, count in zip(self._shape, self._counts, strict=True)), default=0)
 
