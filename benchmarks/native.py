@@ -14,12 +14,15 @@ from benchmarks.ours import native_program
 from benchmarks.patterns import Flat, all_patterns, flatten
 from benchmarks.peers import Peer
 
-LOOP, HAND, ONE, TWO = "loop, 1 thread", "by hand, 2 threads", "ostinato, 1 lane", "ostinato, 2 lanes"
+LOOP, ONE, TWO = "loop, 1 thread", "ostinato, 1 lane", "ostinato, 2 lanes"
+#: Each thread publishes a counter after what the other needs; or a flag in the cache line of what it has written.
+HAND, FLAGS = "by hand, 2 threads", "by hand, flags in data"
 ADAPTED = "ostinato, adapted"
 #: What the C++ peers are called in tables.
 TITLES = {
     "loop": LOOP,
     "pair": HAND,
+    "flags": FLAGS,
     "queue": "ready queue",
     "tbb": "oneTBB",
     "taskflow": "Taskflow",

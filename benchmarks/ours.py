@@ -48,6 +48,33 @@ def native_program(
     return program
 
 
+def validated_program(
+    flat: Flat,
+    machine: ost.Machine,
+    task: int,
+    users: np.ndarray,
+    buffers: np.ndarray,
+    seconds: Sequence[float],
+    lanes: int | None,
+) -> ost.Program:
+    """As `native_program`, of tasks that write and read buffers, which say what depends on what."""
+    graph = ost.Graph()
+    rings = [ost.ring(first, second) for first, second in buffers]
+    ops = [
+        graph.task(
+            ost.native(task, (ost.Write, *([ost.Read] * len(flat.reads[op]))), user=int(users[op])),
+            rings[op][0],
+            *(rings[source][-distance] for source, distance in flat.reads[op]),
+        )
+        for op in range(flat.n_ops)
+    ]
+    if lanes is not None:
+        return graph.compile(machine, lanes=lanes, costs=dict(zip(ops, seconds, strict=True)))
+    program = graph.compile(machine, costs={})
+    adapt(program)
+    return program
+
+
 def python_program(flat: Flat, machine: ost.Machine, calls: Sequence[Call]) -> ost.Program:
     """Compile a pattern whose op i is the Python call `calls[i]`; it has adapted."""
     graph = ost.Graph(infer=False)

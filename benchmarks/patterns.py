@@ -8,7 +8,8 @@ Task Bench's; widths are powers of two.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -33,7 +34,10 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Flat:
-    """A pattern as arrays: ops are numbered row by row; an edge has distance 0 in the step, 1 from the step before."""
+    """A pattern as arrays: ops are numbered row by row.
+
+    An edge has distance 0 in the step, 1 from the step before, 2 from the one before that.
+    """
 
     n_ops: int
     source: Int32s
@@ -41,6 +45,7 @@ class Flat:
     distance: Int32s
     half: Int32s  # which of two threads owns the op, where the owner is chosen by hand: contiguous halves of each row
     order: Int32s  # a linear extension of the step
+    reads: tuple[tuple[tuple[int, int], ...], ...] = ()  # per op, what it reads: an op, and from how many steps before
 
 
 def _window(width: int, *reaches: int) -> Row:
@@ -100,6 +105,35 @@ def scattered(width: int = 16, rows: int = 8, seed: int = 1) -> Pattern:
     )
 
 
+def random_nearest(width: int = 16, radius: int = 2, rows: int = 8, seed: int = 1) -> Pattern:
+    """Each point needs itself and about half of the points within a radius, drawn once."""
+    draw = random.Random(seed)
+    whole = _window(width, *range(radius + 1))
+    drawn = [
+        tuple(tuple(q for q in near if q == p or draw.random() < 0.5) for p, near in enumerate(whole))
+        for _ in range(rows)
+    ]
+    return Pattern("random_nearest", tuple(drawn))
+
+
+#: The patterns that are timed at every one of the widths.
+BY_WIDTH: dict[str, Callable[[int], Pattern]] = {
+    "stencil_1d": stencil,
+    "fft": fft,
+    "tree": tree,
+    "all_to_all": all_to_all,
+    "nearest": nearest,
+    "random_nearest": random_nearest,
+    "no_comm": no_comm,
+}
+WIDTHS = (2, 4, 8, 16, 64)
+
+
+def at_width(kind: str, width: int) -> Pattern:
+    """One of `BY_WIDTH`, its width in its name."""
+    return replace(BY_WIDTH[kind](width), name=f"{kind} {width}")
+
+
 def all_patterns() -> list[Pattern]:
     """The patterns of the tables, in their order."""
     return [chain(), no_comm(), *map(stencil, (2, 4, 16, 64)), fft(), all_to_all(), nearest(), tree(), scattered()]
@@ -124,8 +158,12 @@ def _order(n_ops: int, edges: list[tuple[int, int, int]], half: list[int]) -> li
 _TASK, _TRANSFER, _STEPS = 1.0, 50.0, 64
 
 
-def flatten(pattern: Pattern) -> Flat:
-    """Number the ops of a pattern, list its edges, and order the ops as is best for two halves."""
+def flatten(pattern: Pattern, *, buffers: bool = False) -> Flat:
+    """Number the ops of a pattern, list its edges, and order the ops as is best for two halves.
+
+    `buffers`: each op writes two buffers in turn and reads those of the ops that it needs. So it also comes after the
+    ops that read what it overwrites.
+    """
     first = [0, *accumulate(len(row) for row in pattern.rows)]
     edges = [
         (first[r - 1] + q if r else first[-2] + q, first[r] + p, 0 if r else 1)
@@ -133,7 +171,12 @@ def flatten(pattern: Pattern) -> Flat:
         for p, needs in enumerate(row)
         for q in needs
     ]
+    reads: list[list[tuple[int, int]]] = [[] for _ in range(pattern.tasks)]
+    for source, target, distance in edges:
+        reads[target].append((source, distance))
+    if buffers:
+        edges += [(target, source, 2 - distance) for source, target, distance in edges if source != target]
     half = [int(2 * p >= max(len(row), 2)) for row in pattern.rows for p in range(len(row))]
     order = _order(pattern.tasks, edges, half)
     arrays = (np.array(column, np.int32) for column in (*zip(*edges, strict=True), half, order))
-    return Flat(pattern.tasks, *arrays)
+    return Flat(pattern.tasks, *arrays, tuple(map(tuple, reads)))

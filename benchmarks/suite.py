@@ -42,6 +42,7 @@ from benchmarks import (
     submitting,
     tuning,
     unchained,
+    validated,
 )
 from benchmarks.context import Context
 from benchmarks.machine import OthersLoad, describe
@@ -51,6 +52,7 @@ from benchmarks.tables import print_benchmark, print_targets, write_json
 #: By name: what it is called in tables, and what runs it. Ray's processes come with `python`, so it is last.
 BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "native": ("Empty native tasks", native.run),
+    "validated": ("Native tasks that check what they read", validated.run),
     "metg": ("Smallest effective grain", metg.run),
     "fixed": ("Fixed costs", fixed_costs.run),
     "eager": ("Calls outside captures", eager_calls.run),

@@ -32,7 +32,7 @@ _EXTRA = {
     "applications_openmp": ["-fopenmp", *_SAME_ARITHMETIC],
     "applications_tbb": ["-fopenmp-simd", *_SAME_ARITHMETIC, *_TBB],
 }
-PEERS = ("loop", "pair", "queue", "tbb", "taskflow", "openmp")
+PEERS = ("loop", "pair", "flags", "queue", "tbb", "taskflow", "openmp")
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Kernels:
     def __init__(self) -> None:
         built = library("kernels")
         self.call_empty: Callable[[None], int] = built.task_empty
-        self.empty, self.check, self.stamp, self.work = (
+        self.empty, self.check, self.stamp, self.work, self.validate = (
             ctypes.cast(getattr(built, f"task_{name}"), ctypes.c_void_p).value or 0
-            for name in ("empty", "check", "stamp", "work")
+            for name in ("empty", "check", "stamp", "work", "validate")
         )
 
 
@@ -78,18 +78,40 @@ class _Graph(ctypes.Structure):
         ("n_ops", ctypes.c_int32),
         ("n_edges", ctypes.c_int32),
         *((name, ctypes.c_void_p) for name in ("source", "target", "distance", "half", "order", "task", "users")),
+        *((name, ctypes.c_void_p) for name in ("data", "data_begin")),
+    )
+
+
+def _pointers(flat: Flat, buffers: np.ndarray) -> np.ndarray:
+    """What each op writes and reads, in steps of each phase: the addresses, one op after the other."""
+    n_ops, phases, words = buffers.shape
+    address = buffers.ctypes.data + np.arange(n_ops * phases).reshape(n_ops, phases) * words * buffers.itemsize
+    return np.array(
+        [
+            address[of, (phase - distance) % phases]
+            for phase in range(phases)
+            for op in range(n_ops)
+            for of, distance in ((op, 0), *flat.reads[op])
+        ],
+        np.uint64,
     )
 
 
 class PeerProgram:
     """A graph as one peer prepared it; `run` runs so many more steps of it."""
 
-    def __init__(self, library: ctypes.CDLL, flat: Flat, task: int, users: np.ndarray) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, flat: Flat, task: int, users: np.ndarray, buffers: np.ndarray | None
+    ) -> None:
         self._library = library
+        begin = np.cumsum([0, *(1 + len(reads) for reads in flat.reads)], dtype=np.int32)
+        data = None if buffers is None else _pointers(flat, buffers)
         columns = (flat.source, flat.target, flat.distance, flat.half, flat.order)
         graph = _Graph(flat.n_ops, len(flat.source), *(c.ctypes.data for c in columns), task, users.ctypes.data)
+        if data is not None:
+            graph.data, graph.data_begin = data.ctypes.data, begin.ctypes.data
         self._handle = ctypes.c_void_p(library.peer_create(ctypes.byref(graph)))
-        self._users = users
+        self._kept = users, buffers, data, begin
 
     def run(self, steps: int) -> None:
         """Run steps, a multiple of 64."""
@@ -115,9 +137,12 @@ class Peer:
         self._library.peer_version.restype = ctypes.c_char_p
         self.version: str = self._library.peer_version().decode()
 
-    def program(self, flat: Flat, task: int, users: np.ndarray) -> PeerProgram:
-        """Prepare a graph whose op i runs `task` with `users[i]` (addresses, or zeros)."""
-        return PeerProgram(self._library, flat, task, users)
+    def program(self, flat: Flat, task: int, users: np.ndarray, buffers: np.ndarray | None = None) -> PeerProgram:
+        """Prepare a graph whose op i runs `task` with `users[i]` (addresses, or zeros).
+
+        `buffers`: by op and phase, the lines that the op writes in turn; see `Flat.reads` for what it reads.
+        """
+        return PeerProgram(self._library, flat, task, users, buffers)
 
 
 def load() -> tuple[dict[str, Peer], list[Absent]]:

@@ -6,7 +6,7 @@
 namespace {
 
 struct Loop {
-    std::vector<Item> items;
+    std::vector<Item> items[phases];
     uint64_t step = 0;
 };
 
@@ -14,8 +14,10 @@ struct Loop {
 
 void* peer_create(const PeerGraph* graph) {
     auto* loop = new Loop;
-    for (int32_t i = 0; i < graph->n_ops; ++i)
-        loop->items.push_back(make_item(*graph, graph->order[i]));
+    for (int phase = 0; phase < phases; ++phase) {
+        for (int32_t i = 0; i < graph->n_ops; ++i)
+            loop->items[phase].push_back(make_item(*graph, graph->order[i], phase));
+    }
     return loop;
 }
 
@@ -23,7 +25,7 @@ int32_t peer_run(void* peer, int64_t steps) {
     auto& loop = *static_cast<Loop*>(peer);
     int32_t failed = 0;
     for (const uint64_t end = loop.step + static_cast<uint64_t>(steps); loop.step < end; ++loop.step) {
-        for (Item& item : loop.items)
+        for (Item& item : loop.items[loop.step % phases])
             failed |= item(loop.step);
     }
     return failed;

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t token_steps = 64;
 
 struct Point {
-    Item item;
+    Item items[phases];
     std::vector<int32_t> sources;
     std::vector<int32_t> distances;
 };
@@ -35,7 +35,7 @@ struct Tasks {
 void* peer_create(const PeerGraph* graph) {
     auto* tasks = new Tasks;
     for (int32_t op = 0; op < graph->n_ops; ++op)
-        tasks->points.push_back({make_item(*graph, op), {}, {}});
+        tasks->points.push_back({{make_item(*graph, op, 0), make_item(*graph, op, 1)}, {}, {}});
     for (int32_t e = 0; e < graph->n_edges; ++e) {
         Point& point = tasks->points[static_cast<size_t>(graph->target[e])];
         point.sources.push_back(graph->source[e]);
@@ -60,7 +60,7 @@ int32_t peer_run(void* peer, int64_t steps) {
 #pragma omp task firstprivate(point, step, tasks)                                                           \
     depend(iterator(i = 0 : n), in : *tasks -> token(step - static_cast<uint64_t>(distance[i]), source[i])) \
     depend(out : *tasks->token(step, op))
-            if (point->item(step) != 0)
+            if (point->items[step % phases](step) != 0)
                 tasks->failed = 1;
         }
     }

@@ -16,7 +16,13 @@ struct PeerGraph {
     const int32_t* order;     // a linear extension of the step
     ost_task task;
     void* const* users;  // per op
+    // What ops write and read, or null: in steps of phase p, which is step % phases, array i of an op lies at
+    // data[p * data_begin[n_ops] + data_begin[op] + i].
+    void* const* data;
+    const int32_t* data_begin;  // n_ops + 1
 };
+
+constexpr int phases = 2;
 
 // A task ready to be called, as it lies in every contestant: a pointer the compiler cannot see through, and its call.
 struct alignas(64) Item {
@@ -29,8 +35,15 @@ struct alignas(64) Item {
     }
 };
 
-inline Item make_item(const PeerGraph& graph, int32_t op) {
-    return Item{graph.task, ost_call{nullptr, nullptr, 0, 0, 0, graph.users[op]}};
+// The task of an op in steps of one phase, its pointers looked up.
+inline Item make_item(const PeerGraph& graph, int32_t op, int phase) {
+    Item item{graph.task, {}};
+    item.call.user = graph.users[op];
+    if (graph.data != nullptr) {
+        item.call.n_arrays = graph.data_begin[op + 1] - graph.data_begin[op];
+        item.call.data = graph.data + phase * graph.data_begin[graph.n_ops] + graph.data_begin[op];
+    }
+    return item;
 }
 
 extern "C" {

@@ -23,16 +23,16 @@ struct Node {
 
 struct Unrolled {
     std::vector<Node> nodes;
-    int64_t steps;  // a power of two, at most 64
+    int64_t steps;  // a power of two, a multiple of the phases and at most 64
 };
 
 // As many steps as make about a thousand tasks, so that waiting for the end of a graph weighs little.
 inline Unrolled unroll(const PeerGraph& graph) {
-    const auto fitting = static_cast<uint32_t>(std::clamp(1024 / graph.n_ops, 1, 64));
+    const auto fitting = static_cast<uint32_t>(std::clamp(1024 / graph.n_ops, phases, 64));
     Unrolled result{{}, static_cast<int64_t>(std::bit_floor(fitting))};
     for (int64_t u = 0; u < result.steps; ++u) {
         for (int32_t op = 0; op < graph.n_ops; ++op) {
-            Node node{make_item(graph, op), static_cast<uint64_t>(result.steps), {}};
+            Node node{make_item(graph, op, static_cast<int>(u % phases)), static_cast<uint64_t>(result.steps), {}};
             node.item.call.step = static_cast<uint64_t>(u);
             result.nodes.push_back(std::move(node));
         }
