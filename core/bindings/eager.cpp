@@ -210,6 +210,7 @@ public:
 
     struct Arguments {
         std::array<ost_array, kMostArguments> arrays;
+        std::array<void*, kMostArguments> data;
         std::array<ost_scalar, kMostArguments> scalars;
         std::int32_t n_arrays = 0, n_scalars = 0;
     };
@@ -316,10 +317,13 @@ private:
         for (const Look& look : looks) {
             if (look.buffer == nullptr)
                 to.scalars[static_cast<std::size_t>(to.n_scalars++)] = look.scalar;
-            else
-                to.arrays[static_cast<std::size_t>(to.n_arrays++)] = {
-                    look.buffer->buf, look.buffer->ndim, reinterpret_cast<const std::int64_t*>(look.buffer->shape),
-                    reinterpret_cast<const std::int64_t*>(look.buffer->strides)};
+            else {
+                const auto at = static_cast<std::size_t>(to.n_arrays++);
+                to.arrays[at] = {look.buffer->buf, look.buffer->ndim,
+                                 reinterpret_cast<const std::int64_t*>(look.buffer->shape),
+                                 reinterpret_cast<const std::int64_t*>(look.buffer->strides)};
+                to.data[at] = look.buffer->buf;
+            }
         }
     }
 
@@ -340,8 +344,13 @@ PyObject* call_kernel(PyObject* self, PyObject* const* args, Py_ssize_t count, P
         KernelCalls::Arguments arguments;
         const ost_task function = entries.find({args, size}, buffers, arguments);
         if (function != nullptr) {
-            const ost_call call{
-                arguments.arrays.data(), arguments.scalars.data(), arguments.n_arrays, arguments.n_scalars, 0, nullptr};
+            const ost_call call{.arrays = arguments.arrays.data(),
+                                .scalars = arguments.scalars.data(),
+                                .n_arrays = arguments.n_arrays,
+                                .n_scalars = arguments.n_scalars,
+                                .step = 0,
+                                .user = nullptr,
+                                .data = arguments.data.data()};
             std::int32_t code = 0;
             {
                 const nb::gil_scoped_release unlocked;

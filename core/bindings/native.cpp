@@ -20,6 +20,7 @@ std::int32_t call_native(std::uintptr_t address, std::uintptr_t user, const nb::
                          const nb::sequence& scalars, std::uint64_t step) {
     std::vector<Buffer> buffers;  // of the arrays, as long as the call lasts
     std::vector<ost_array> views;
+    std::vector<void*> data;
     for (nb::handle array : arrays) {
         auto buffer = std::make_unique<Py_buffer>();
         if (PyObject_GetBuffer(array.ptr(), buffer.get(), PyBUF_STRIDED_RO) != 0)
@@ -27,6 +28,7 @@ std::int32_t call_native(std::uintptr_t address, std::uintptr_t user, const nb::
         static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
         views.push_back({buffer->buf, buffer->ndim, reinterpret_cast<const std::int64_t*>(buffer->shape),
                          reinterpret_cast<const std::int64_t*>(buffer->strides)});
+        data.push_back(buffer->buf);
         buffers.emplace_back(buffer.release());
     }
     std::vector<ost_scalar> numbers;
@@ -43,7 +45,8 @@ std::int32_t call_native(std::uintptr_t address, std::uintptr_t user, const nb::
                         .n_arrays = static_cast<std::int32_t>(views.size()),
                         .n_scalars = static_cast<std::int32_t>(numbers.size()),
                         .step = step,
-                        .user = reinterpret_cast<void*>(user)};
+                        .user = reinterpret_cast<void*>(user),
+                        .data = data.data()};
     const nb::gil_scoped_release unlocked;
     return reinterpret_cast<ost_task>(address)(&call);
 }

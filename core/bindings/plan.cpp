@@ -43,10 +43,12 @@ public:
     void describe(std::span<const std::int32_t> table, Plan& plan) const {
         plan.dims = dims_;
         plan.arrays.reserve(table.size());
+        plan.data.reserve(table.size());
         for (const std::int32_t index : table) {
             const View& view = views_.at(static_cast<std::size_t>(index));
             const std::int64_t* const shape = plan.dims.data() + view.dims;
             plan.arrays.push_back({view.data, view.ndim, shape, shape + view.ndim});
+            plan.data.push_back(view.data);
         }
     }
 
@@ -116,6 +118,7 @@ PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& 
         plan->ops.push_back(op);
     }
     plan->patch_begin = by_lane(patches, schedule.lanes.size(), plan->patches);
+    plan->step_numbers.resize(schedule.lanes.size());
     return plan;
 }
 
@@ -194,15 +197,15 @@ PlanHandle make_plan(const ScheduleHandle& handle, const Flat<std::uint64_t>& fu
     for (std::uint32_t id = 0; id < schedule.n_ops; ++id) {
         NativeOp& op = plan->native[indices.of[id]];
         op.function = reinterpret_cast<ost_task>(function.data()[id]);
-        op.tables = plan->arrays.data() + table_begin.data()[id];
+        op.tables = static_cast<std::uint32_t>(table_begin.data()[id]);
         op.period_class = static_cast<std::uint16_t>(period_class.data()[id]);
-        op.call.arrays = op.tables;
         op.call.scalars = plan->scalars.data() + scalar_begin.data()[id];
         op.call.n_arrays = n_arrays.data()[id];
         op.call.n_scalars = n_scalars.data()[id];
         op.call.user = reinterpret_cast<void*>(user.data()[id]);
-        plan->rings = plan->rings || op.period_class != 0;
+        plan->turn(op, 0);
     }
+    plan->lay_out_phases(schedule.periods);
     std::vector<std::pair<std::uint32_t, ScalarPatch>> value_patches;
     for (std::size_t i = 0; i < value_op.shape(0); ++i) {
         const auto op = static_cast<std::size_t>(value_op.data()[i]);

@@ -254,10 +254,8 @@ bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs) {
                 call_issuing(worker, lane, position, user_step, failure);
                 break;
             case DeviceOp::Body::kNative: {
-                NativeOp& native = run.plan->native[lane.order->first + position];
+                NativeOp& native = run.plan->native_op(lane.order->first + position, user_step, lane.phase.data());
                 native.call.step = user_step;
-                native.call.arrays =
-                    native.tables + lane.phase[native.period_class] * static_cast<std::uint32_t>(native.call.n_arrays);
                 own_code = native.function(&native.call);
                 break;
             }

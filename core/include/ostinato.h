@@ -1,10 +1,11 @@
-/* ostinato.h: the C interface of native tasks. Version 1; fields are only ever added at the end. */
+/* ostinato.h: the C interface of native tasks. Version 2; fields are only ever added at the end, so tasks
+ * compiled with an older header run unchanged. */
 #ifndef OSTINATO_H
 #define OSTINATO_H
 
 #include <stdint.h>
 
-#define OSTINATO_ABI_VERSION 1
+#define OSTINATO_ABI_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,8 +31,9 @@ typedef struct {
     const ost_scalar *scalars; /* the scalar arguments, likewise */
     int32_t n_arrays;
     int32_t n_scalars;
-    uint64_t step; /* counts from 0 over the program's life */
-    void *user;    /* as given to ostinato.native(..., user=) */
+    uint64_t step;     /* counts from 0 over the program's life */
+    void *user;        /* as given to ostinato.native(..., user=) */
+    void *const *data; /* since version 2: data[i] is arrays[i].data, one beside the other */
 } ost_call;
 
 /* A native task: returns 0 for success; any other value fails the operation. It runs without Python's global

@@ -27,9 +27,8 @@ std::int32_t run_operation(Worker& worker, Lane& lane, Kind kind, std::uint32_t 
             code = 1;
     } else if (kind != Kind::kNothing) {
         worker.python.release();
-        NativeOp& op = run.plan->native[lane.order->first + position];
+        NativeOp& op = run.plan->native_op(lane.order->first + position, user_step, lane.phase.data());
         op.call.step = user_step;
-        op.call.arrays = op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
         code = op.function(&op.call);
     }
     if (run.trace)

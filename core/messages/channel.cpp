@@ -201,10 +201,9 @@ void Traffic::close() {
 }
 
 ExternalOp::Outcome MessageOp::advance(ExternalContext context) const {
-    const NativeOp& op = context.run.plan->native[stored_];
-    const ost_array* const arrays =
-        op.tables + context.lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
-    return sends_ ? channel_->send(context, *arrays) : channel_->receive(context, *arrays);
+    const std::uint64_t user_step = context.run.user_step(context.lane.step);
+    const NativeOp& op = context.run.plan->native_op(stored_, user_step, context.lane.phase.data());
+    return sends_ ? channel_->send(context, *op.call.arrays) : channel_->receive(context, *op.call.arrays);
 }
 
 std::string MessageOp::waits_for(const Plan&, const Run&, std::uint64_t) const {

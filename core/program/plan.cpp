@@ -1,10 +1,20 @@
 #include "program/plan.h"
 
+#include <numeric>
+
 #include "devices/device_ops.h"
 #include "outside/external.h"
 #include "python/ops.h"
 
 namespace ostinato {
+
+namespace {
+
+// More than rings of data that is passed from step to step have; calls of all phases stay in a second-level cache.
+constexpr std::uint64_t kMostPhases = 8;
+constexpr std::size_t kMostCalls = 1 << 14;
+
+}  // namespace
 
 Plan::Plan() = default;
 Plan::~Plan() = default;
@@ -23,10 +33,35 @@ const T* moved(const T* pointer, const T* from, const T* to) {
 
 }  // namespace
 
+void Plan::lay_out_phases(const std::vector<std::uint32_t>& periods) {
+    std::uint64_t all = 1;
+    for (const NativeOp& op : native) {
+        if (all <= kMostPhases)
+            all = std::lcm(all, std::uint64_t{periods[op.period_class]});
+    }
+    if (all == 1)
+        return;
+    const std::size_t n = native.size();
+    turns = all > kMostPhases || n * all > kMostCalls;
+    if (turns)
+        return;
+    phases = static_cast<std::uint32_t>(all);
+    native.resize(n * phases);
+    for (std::uint32_t phase = phases; phase-- > 0;) {
+        for (std::size_t i = 0; i < n; ++i) {
+            NativeOp& op = native[phase * n + i] = native[i];
+            turn(op, phase % periods[op.period_class]);
+        }
+    }
+}
+
 std::shared_ptr<Plan> Plan::copy() const {
     auto plan = std::make_shared<Plan>();
     plan->native = native;
+    plan->phases = phases;
+    plan->turns = turns;
     plan->arrays = arrays;
+    plan->data = data;
     plan->dims = dims;
     plan->scalars = scalars;
     plan->scalar_patches = scalar_patches;
@@ -34,14 +69,13 @@ std::shared_ptr<Plan> Plan::copy() const {
     plan->scalar_patch_begin = scalar_patch_begin;
     plan->step_patch_begin = step_patch_begin;
     plan->external = external;
-    plan->rings = rings;
     for (ost_array& array : plan->arrays) {
         array.shape = moved(array.shape, dims.data(), plan->dims.data());
         array.strides = moved(array.strides, dims.data(), plan->dims.data());
     }
     for (NativeOp& op : plan->native) {
-        op.tables = moved(op.tables, arrays.data(), plan->arrays.data());
-        op.call.arrays = op.tables;
+        op.call.arrays = moved(op.call.arrays, arrays.data(), plan->arrays.data());
+        op.call.data = moved(op.call.data, data.data(), plan->data.data());
         op.call.scalars = moved(op.call.scalars, scalars.data(), plan->scalars.data());
     }
     copy_python(*this, *plan);

@@ -16,8 +16,8 @@ namespace ostinato {
 struct alignas(64) NativeOp {
     ost_task function = nullptr;
     ost_call call{};
-    const ost_array* tables = nullptr;  // `period` tables of call.n_arrays arrays each
-    std::uint16_t period_class = 0;     // index into Schedule::periods
+    std::uint32_t tables = 0;        // in Plan::arrays: `period` tables of call.n_arrays arrays each
+    std::uint16_t period_class = 0;  // index into Schedule::periods
 };
 static_assert(sizeof(NativeOp) == 64);
 
@@ -53,8 +53,29 @@ struct Plan {
     // without operations for devices: their streams are of one plan only.
     std::shared_ptr<Plan> copy() const;
 
-    LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::first); empty for operations of other kinds
+    // Chooses the arrays of a call.
+    void turn(NativeOp& op, std::uint32_t phase) const {
+        const std::size_t at = op.tables + std::size_t{phase} * static_cast<std::uint32_t>(op.call.n_arrays);
+        op.call.arrays = arrays.data() + at;
+        op.call.data = data.data() + at;
+    }
+    // Lays out the calls of every phase, where rings are so short that this takes little. `periods`: of the schedule.
+    void lay_out_phases(const std::vector<std::uint32_t>& periods);
+    // The operation at an index as it is called in a step; `phases_of_classes`: Lane::phase.
+    NativeOp& native_op(std::size_t index, std::uint64_t user_step, const std::uint32_t* phases_of_classes) {
+        NativeOp& op = native[user_step % phases * (native.size() / phases) + index];
+        if (turns)
+            turn(op, phases_of_classes[op.period_class]);
+        return op;
+    }
+
+    // Lane after lane, in order (LaneOrder::first); empty for operations of other kinds. `phases` times: those of step
+    // s are the copy s % phases.
+    LineVector<NativeOp> native;
+    std::uint32_t phases = 1;
+    bool turns = false;  // arrays are chosen in every step: rings are too long for a copy for each phase
     std::vector<ost_array> arrays;
+    std::vector<void*> data;         // by array: its `data`
     std::vector<std::int64_t> dims;  // shapes and strides that the arrays point into
     std::vector<ost_scalar> scalars;
     std::vector<ScalarPatch> scalar_patches;
@@ -65,11 +86,11 @@ struct Plan {
     std::vector<std::shared_ptr<const ExternalOp>> external;  // by number (Schedule::external_of)
     std::unique_ptr<DevicePlan> device;                       // or null: no operation is for a device
     PythonObjectHandle arrays_owner;                          // keeps the arrays' memory alive
-    bool rings = false;
 
     std::size_t bytes() const {
         return native.capacity() * sizeof(NativeOp) + arrays.capacity() * sizeof(ost_array) +
-               dims.capacity() * sizeof(std::int64_t) + scalars.capacity() * sizeof(ost_scalar);
+               data.capacity() * sizeof(void*) + dims.capacity() * sizeof(std::int64_t) +
+               scalars.capacity() * sizeof(ost_scalar);
     }
 };
 

@@ -33,8 +33,8 @@ void add_batches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<st
             }
             lane.batches.push_back({at, at + 1, first, static_cast<std::uint32_t>(lane.waits.size()), kind, false});
         }
-        // The end of a step is always published: windows look at it.
-        lane.batches.back().publishes = !alone && (in.published[op] != 0 || at + 1 == n);
+        lane.batches.back().publishes = !alone && in.published[op] != 0;
+        lane.native = lane.native && kind == Kind::kNative;
     }
 }
 

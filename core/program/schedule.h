@@ -36,7 +36,7 @@ struct Batch {
     std::uint32_t begin, end;  // positions in the lane
     std::uint32_t wait_begin, wait_end;
     Kind kind;
-    bool publishes;
+    bool publishes;  // somebody waits for the last one
 };
 
 struct LaneOrder {
@@ -47,6 +47,7 @@ struct LaneOrder {
     std::uint32_t first = 0;     // of its first operation, where operations of all lanes are stored one after the other
     std::uint32_t affinity = 0;  // the slot that serves it
     bool pinned = false;         // no other slot may serve it
+    bool native = true;          // all its batches are
 };
 
 constexpr std::uint32_t kNotExternal = UINT32_MAX;

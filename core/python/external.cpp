@@ -43,8 +43,8 @@ ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
         const PythonOp& op = context.run.plan->python->ops[index_];
         // The lane stands still until the event: what is borrowed here stays.
         auto job = [program = lane.program, &op, &signal, ended = signal.pending, run = context.run.shared_from_this(),
-                    phase = lane.phase[op.period_class],
-                    user_step = context.run.user_step(lane.step)](PythonThread& python) {
+                    phase = lane.phase[op.period_class], user_step = context.run.user_step(lane.step),
+                    lane = lane.index](PythonThread& python) {
             const FloatingPointMode own = FloatingPointMode::current();
             run->floating_point.apply();
             program_here = program;
@@ -53,7 +53,7 @@ ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
             {
                 const EndingWaits ending(run->aborted);
                 const InTask here(python, run.get());
-                if (PythonReference::steal(run->plan->python->call(op, phase, user_step)).get() == nullptr)
+                if (PythonReference::steal(run->plan->python->call(op, lane, phase, user_step)).get() == nullptr)
                     signal.failure = take_exception();
             }
             if (signal.failure && run->aborted.load(std::memory_order_acquire) && raised_cancelled(*signal.failure)) {

@@ -87,7 +87,7 @@ std::uint32_t call_python(Worker& worker, Lane& lane, std::uint32_t begin, std::
     const InTask here(worker.python, &run);
     for (std::uint32_t at = begin; at < end; ++at) {
         const PythonOp& op = plan.ops[plan.index[lane.order->first + at]];
-        PyObject* const result = plan.call(op, lane.phase[op.period_class], user_step);
+        PyObject* const result = plan.call(op, lane.index, lane.phase[op.period_class], user_step);
         if (result == nullptr) [[unlikely]] {
             failure = take_exception();
             return at + 1;

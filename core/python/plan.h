@@ -56,7 +56,7 @@ public:
     PythonPlan() = default;
     PythonPlan(const PythonPlan& other)
         : ops(other.ops), index(other.index), arguments(other.arguments), step_positions(other.step_positions),
-          patches(other.patches), patch_begin(other.patch_begin) {
+          patches(other.patches), patch_begin(other.patch_begin), step_numbers(other.step_numbers.size()) {
         for (PyObject* argument : arguments)
             Py_XINCREF(argument);
         for (const PythonReference& reference : other.held)
@@ -76,18 +76,27 @@ public:
     std::vector<std::uint32_t> step_positions;
     std::vector<Patch> patches;              // sorted by lane
     std::vector<std::uint32_t> patch_begin;  // by lane
+    // By lane, the last step number that an operation of it was given: one object for all that are given the same.
+    struct StepNumber {
+        std::uint64_t step = 0;
+        PythonReference object;
+    };
+    std::vector<StepNumber> step_numbers;
     std::vector<PythonReference> held;
 
-    // Calls `op` with the arguments of a phase. A new reference, or null: the error is set.
-    PyObject* call(const PythonOp& op, std::uint32_t phase, std::uint64_t user_step) {
+    // Calls `op`, which is of a lane, with the arguments of a phase. A new reference, or null: the error is set.
+    PyObject* call(const PythonOp& op, std::uint32_t lane, std::uint32_t phase, std::uint64_t user_step) {
         PyObject** const own = &arguments[op.first + phase * (op.n_arguments + 1)];
-        if (op.step_begin != op.step_end) [[unlikely]] {
-            PyObject* const number = PyLong_FromUnsignedLongLong(user_step);
-            if (number == nullptr)
-                return nullptr;
+        if (op.step_begin != op.step_end) {
+            StepNumber& number = step_numbers[lane];
+            if (number.step != user_step || number.object.get() == nullptr) {
+                number.object = PythonReference::steal(PyLong_FromUnsignedLongLong(user_step));
+                number.step = user_step;
+                if (number.object.get() == nullptr)
+                    return nullptr;
+            }
             for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
-                Py_XDECREF(std::exchange(own[step_positions[i]], Py_NewRef(number)));
-            Py_DECREF(number);
+                Py_XDECREF(std::exchange(own[step_positions[i]], Py_NewRef(number.object.get())));
         }
         StaysInCall here;
         PyObject* const result =

@@ -12,8 +12,14 @@ import pytest
 from explorer import ProtocolError, Thread, explore, load, store
 
 
-def lane(name: str, other: str, period: int, history: int, distance: int | None, last: int) -> Thread:
-    """`distance`: how many steps before its own are those whose entries the lane reads; None: it writes them."""
+def lane(
+    name: str, other: str, period: int, history: int, distance: int | None, last: int, told: bool = True
+) -> Thread:
+    """`distance`: how many steps before its own are those whose entries the lane reads; None: it writes them.
+
+    The reader waits for each step of the writer. Nobody waits for a step of the reader, so only windows see where it
+    is: it publishes at the end of every `period`-th step, or, unless it is `told` to, never.
+    """
     step = period
     while step < last:
         if step % period == 0:
@@ -29,14 +35,15 @@ def lane(name: str, other: str, period: int, history: int, distance: int | None,
             found = yield load(f"entry {(step - distance) % history}")
             assert found == step - distance or step - distance < period, f"step {step} finds {found}"
         step += 1
-        yield store(f"ended {name}", step)
+        if distance is None or (told and step % period == 0):
+            yield store(f"ended {name}", step)
 
 
-def check(period: int, history: int, distance: int, steps: int) -> int:
+def check(period: int, history: int, distance: int, steps: int, told: bool = True) -> int:
     words = {"ended writer": period, "ended reader": period} | {f"entry {i}": -1 for i in range(history)}
     threads = {
         "writer": lambda: lane("writer", "reader", period, history, None, period + steps),
-        "reader": lambda: lane("reader", "writer", period, history, distance, period + steps),
+        "reader": lambda: lane("reader", "writer", period, history, distance, period + steps, told),
     }
     return explore(words, threads, lambda memory: memory["ended reader"] == period + steps)
 
@@ -47,6 +54,11 @@ PERIOD = 2
 @pytest.mark.parametrize("distance", range(PERIOD + 1))
 def test_four_periods_are_enough(distance):
     assert check(PERIOD, 4 * PERIOD, distance, steps=6 * PERIOD) > 10
+
+
+def test_a_lane_that_does_not_publish_for_windows_holds_up_the_others():
+    with pytest.raises(ProtocolError):
+        check(PERIOD, 4 * PERIOD, 0, steps=6 * PERIOD, told=False)
 
 
 def test_two_periods_are_not():

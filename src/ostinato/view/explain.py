@@ -276,10 +276,10 @@ def _device(executable: Executable, ops: npt.NDArray[np.int32]) -> str:
 
 
 def _publishes(executable: Executable, slots: npt.NDArray[np.int32]) -> int:
-    """How often a lane says in a step how far it is: where others wait for it, and at the end of each step."""
+    """How often a lane says in a step how far it is: where others wait for it."""
     if len(executable.lane_ops) == 1:
         return 0
-    return int(executable.step.waits.published[slots[:-1]].sum()) + 1
+    return int(executable.step.waits.published[slots].sum())
 
 
 def _costs(executable: Executable) -> list[str]:

@@ -285,7 +285,7 @@ class Oracle:
             lane.at, lane.step = 0, step + 1
             self.ended.setdefault(step, {})[lane.number] = self.now
         woken: list[int] = []
-        if stretch.publishes or over:
+        if stretch.publishes or (over and lane.step % self.given.window_period == 0):
             lane.published = step * lane.ops + self.place[stretch.ops[-1]][1] + 1
         if stretch.publishes:
             self.times[step, stretch.ops[-1]] = self.now

@@ -240,7 +240,7 @@ public:
             ++lane.step;
         }
         woken.clear();
-        if (batch.publisher >= 0 || over)  // windows look at the end of each step
+        if (batch.publisher >= 0 || (over && lane.step % in_.window_period == 0))  // or windows look at it
             lane.published = int64_t{step} * (in_.lane_begin[at(l) + 1] - in_.lane_begin[at(l)]) + batch.begin +
                              batch.count - in_.lane_begin[at(l)];
         if (batch.publisher >= 0)
