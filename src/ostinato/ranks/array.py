@@ -280,7 +280,7 @@ def _gather(array: DistributedArray, root: int | None, rank: int) -> Array | Non
                 if root is None:
                     ranks.bcast(whole[box], root=owner)
                 elif owner == rank != root:
-                    ranks.send(array.memory[box], to=root)
+                    ranks.send(array.memory[box].copy(), to=root)
                 elif owner != rank == root:
                     ranks.recv(whole[box], source=owner)
         graph.join(ranks)
