@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Contestant, Row
 from benchmarks.peers import Absent
-
-if TYPE_CHECKING:
-    from ostinato.demo.diffusion import Scene
 
 BENCHMARK = "graphtune"
 TUNE, COMPILE, STEP = "graph.tune", "graph.compile", "a step"
@@ -30,11 +28,14 @@ DEFAULT, TUNED = "default kernel", "tuned kernel"
 STRIPS, HEIGHT, WIDTH = 128, 512, 437
 
 
-def scene() -> Scene:
-    """Return the demo's diffusion of a picture of noise."""
+def captured() -> ost.Graph:
+    """Return a step of the demo's diffusion of a picture of noise."""
     from ostinato.demo.diffusion import NATIVE, Scene
 
-    return Scene(np.random.default_rng(1).random((3, HEIGHT, WIDTH), np.float32), STRIPS, [NATIVE])
+    scene = Scene(np.random.default_rng(1).random((3, HEIGHT, WIDTH), np.float32), STRIPS, [NATIVE])
+    with ost.capture() as graph:
+        scene.step()
+    return graph
 
 
 def run(context: Context) -> None:
@@ -46,8 +47,7 @@ def run(context: Context) -> None:
         return
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory, "store.db")
-        pictures = [scene() for _ in range(2)]
-        graph = pictures[0].capture()
+        graph = captured()
         _row(context, FIRST, [_tuning(lambda: graph.tune(context.machine, store=store))])
         _row(context, AGAIN, [_tuning(lambda: graph.tune(context.machine, store=store)) for _ in range(context.rounds)])
         _elsewhere(store)  # compiles what is imported, as installing does
@@ -62,8 +62,8 @@ def run(context: Context) -> None:
         for name, each in samples.items():
             context.rows.append(Row(BENCHMARK, COMPILE, name, "us/op", tuple(each), NOTHING))
         with (
-            pictures[0].capture().compile(context.machine, costs={}) as default,
-            pictures[1].capture().compile(context.machine, costs=store) as tuned,
+            captured().compile(context.machine, costs={}) as default,
+            captured().compile(context.machine, costs=store) as tuned,
         ):
             contestants = [Contestant(DEFAULT, default.replay), Contestant(TUNED, tuned.replay)]
             context.measure(contestants)
@@ -95,9 +95,7 @@ def _elsewhere(store: Path) -> float:
 
 def main(store: str) -> None:
     """Print how many milliseconds it takes to tune the graph when the store knows it."""
-    import ostinato as ost
-
-    graph = scene().capture()
+    graph = captured()
     with ost.Machine(cpus=2, gpus=0) as machine:
         taken = _tuning(lambda: graph.tune(machine, store=store))
         reports = graph.tune(machine, store=store)

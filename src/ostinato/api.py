@@ -258,7 +258,7 @@ def tune_recorded(
         raise GraphError("this graph is still being captured; tune it after the block")
     from ostinato.tune.graphs.tune_graph import tune_graph
 
-    wire()
+    _keep_calibrations()  # and no more: what runs programs is imported where something must be measured
     return tune_graph(self, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
 
 
@@ -424,12 +424,19 @@ def _compile(
 
 @functools.cache
 def wire() -> None:
-    """Give the runtime what lies above it: whatever makes programs or measures calls this before."""
-    from ostinato.runtime.calibrate import bind_store
+    """Give the runtime what lies above it: whatever makes programs calls this before."""
     from ostinato.runtime.program import bind_verify
 
-    bind_store(_open_calibrations)
+    _keep_calibrations()
     bind_verify(_verify)
+
+
+@functools.cache
+def _keep_calibrations() -> None:
+    """Give the runtime a place for what it measures."""
+    from ostinato.runtime.calibrate import bind_store
+
+    bind_store(_open_calibrations)
 
 
 def _open_calibrations(path: str) -> CalibrationStore:

@@ -382,6 +382,8 @@ class Learning:
         self._unrolling = kept
         usable = cache_bytes()
         footprints = find_footprints(unroll(step, period).nodes)
+        if not footprints.bytes.size:  # ops without arrays
+            return False
         if np.maximum.reduceat(footprints.bytes, footprints.start[:-1]).sum() < usable:
             return False
         executable, fetched = schedule_unrolled(kept.executable, times, usable)
