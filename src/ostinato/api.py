@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # a graph knows no programs, so only here can it be said that
             rtol: float = 0.0,
             everything: bool = False,
             progress: Progress | bool | None = None,
+            fleet: str | None = None,
         ) -> Reports: ...
 
     def capture() -> AbstractContextManager[Graph, None]: ...
@@ -185,6 +186,7 @@ def tune_recorded(
     rtol: float = 0.0,
     everything: bool = False,
     progress: Progress | bool | None = None,
+    fleet: str | None = None,
 ) -> Reports:
     """Measure every variant of every op, once for all ops alike, and remember which one is the fastest.
 
@@ -216,6 +218,11 @@ def tune_recorded(
     progress
         Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if
         stderr is a terminal.
+    fleet
+        Measure on the first processor of each host of a fleet, as `Tuner` names it: ``"ray"``,
+        ``"ray://host:port"``, or ``"mpi"``, with which every rank makes the same call. Variants for devices, and tasks
+        that other processes cannot import, are left out. Results hold for the hosts' model of processor; the store
+        stays here.
 
     Returns
     -------
@@ -228,7 +235,7 @@ def tune_recorded(
     GraphError
         The graph is still being captured, or has a cycle.
     TuningError
-        The store that `store` names cannot be used.
+        The store that `store` names cannot be used; the fleet cannot be reached, or its hosts are of several models.
     KeyboardInterrupt
         After Ctrl-C. What was found until then is in the store.
 
@@ -259,7 +266,16 @@ def tune_recorded(
     from ostinato.tune.graphs.tune_graph import tune_graph
 
     _keep_calibrations()  # and no more: what runs programs is imported where something must be measured
-    return tune_graph(self, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
+    return tune_graph(
+        self,
+        machine,
+        store=store,
+        budget=budget,
+        rtol=rtol,
+        everything=everything,
+        progress=progress,
+        fleet=fleet,
+    )
 
 
 def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:

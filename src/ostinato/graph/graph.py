@@ -153,6 +153,7 @@ class Graph:
             rtol: float = 0.0,
             everything: bool = False,
             progress: Any = None,
+            fleet: Any = None,
         ) -> Any: ...
 
         @property

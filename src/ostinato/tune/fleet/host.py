@@ -516,6 +516,9 @@ class Fleet:
     def ended(self, report: Report | BaseException) -> None:
         """Take note of what became of a search."""
 
+    def publish(self, value: object) -> None:
+        """Give a value to the processes that follow this one."""
+
     def close(self) -> None:
         """End all agents."""
         for host in self.hosts:

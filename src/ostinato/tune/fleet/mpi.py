@@ -134,6 +134,9 @@ class Caller(Fleet):
     def ended(self, report: Report | BaseException) -> None:
         self._world.publish("failed" if isinstance(report, BaseException) else "report", report)
 
+    def publish(self, value: object) -> None:
+        self._world.publish("value", value)
+
     def close(self) -> None:
         super().close()
         self._world.publish("closed", None)
@@ -146,6 +149,7 @@ class Follower:
         self._world = world
         self._agent: Agent | None = None
         self._poll: tuple[int, int, float] | None = None  # its number, what it acknowledges, when it is answered
+        self._closed = False  # by rank 0
         self.devices = self._serve("ready")
 
     def report(self) -> Report:
@@ -153,9 +157,14 @@ class Follower:
         found: Report = self._serve("report")
         return found
 
+    def receive(self) -> Any:
+        """Serve until rank 0 publishes a value, and return it; raise what rank 0 raised in a search."""
+        return self._serve("value")
+
     def close(self) -> None:
         """Serve until rank 0 closes its tuner."""
-        self._serve("closed")
+        if not self._closed:
+            self._serve("closed")
 
     def _serve(self, until: str) -> Any:
         while True:
@@ -179,7 +188,11 @@ class Follower:
             elif kind == "failed":
                 raise value
             elif kind == until:
+                self._closed = kind == "closed"
                 return value
+            elif kind == "closed":
+                self._closed = True
+                raise TuningError("rank 0 has closed its tuner: every rank must make the same calls")
 
     def _open(self, settings: Settings, node: str) -> None:
         try:

@@ -69,7 +69,7 @@ class Session:
     """What measuring several signatures shares: a device, and the worker process on it, started when needed.
 
     One processor measures everything, the first of `devices` that nobody has leased: neighbors on the same memory would
-    be measured too. `init` is called once on the thread that measures, as a machine calls its own; it keeps all
+    be measured too. With `fleet`, a tuner over many hosts, a processor of each host does. `init` is called once on the thread that measures, as a machine calls its own; it keeps all
     measuring in this process. `accelerators` measure variants for other kinds of processors than CPUs, by kind.
     """
 
@@ -81,6 +81,7 @@ class Session:
         progress: Progress | bool | None = None,
         init: Callable[[], object] | None = None,
         accelerators: Mapping[str, UsableDevice] = MappingProxyType({}),
+        fleet: Tuner | None = None,
     ) -> None:
         self._init = init
         self._accelerators = accelerators
@@ -88,6 +89,7 @@ class Session:
         self._progress = listener(progress)
         self._devices = devices_named(devices)
         self._tuner: Tuner | None = None
+        self._fleet = fleet
 
     @cached_property
     def device(self) -> Device:
@@ -104,7 +106,7 @@ class Session:
         """Measure in a worker process if that is possible, or else in this one; each result says where.
 
         `best` is None if the default failed, since nothing can be compared with it then, and if it was disturbed,
-        unless the winner is faster than it ever was.
+        unless the winner is faster than it ever was. With a fleet, its hosts measure, or `Unsendable` is raised.
         """
         if _core.serving():
             raise ContractError("a task cannot measure others: it would be in their way")
@@ -113,6 +115,8 @@ class Session:
             self._check_sendable(signature)
             report, where = measure_in_worker(request, self._worker), "measured in a worker process"
         except Unsendable as why:
+            if self._fleet is not None:
+                raise
             on = self._accelerators.get(signature.kind)
             device = self.device if on is None else add_processor(on, self.device)
             report = measure_in_process(request, device, self._policy, self._progress, on)
@@ -137,6 +141,8 @@ class Session:
 
     def _worker(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""
+        if self._fleet is not None:
+            return self._fleet
         if self._tuner is None:
             spare = spare_memory()
             self._tuner = Tuner(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,13 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
     from ostinato.tune.graphs.executor import Executor
+    from ostinato.tune.searching.tuner import Tuner
 
 
 _LONGEST = 60
+
+OF_EACH_HOST = "cpu:0"
+"""The device of a fleet's hosts that measures."""
 
 
 class Reports(dict[str, Report], InStore):
@@ -126,9 +131,12 @@ def tune_graph(
     rtol: float = 0.0,
     everything: bool = False,
     progress: Progress | bool | None = None,
+    fleet: str | None = None,
     measuring: Callable[..., AbstractContextManager[Executor]] | None = None,
 ) -> Reports:
     """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` stands for `_session` in tests."""
+    if fleet is not None and machine is not None:
+        raise ValueError("machine must be None with fleet: the hosts of a fleet measure on their own processors")
     if not isinstance(everything, bool):
         raise TypeError(f"everything must be True or False, got {everything!r}")
     processors = _processors(machine)
@@ -138,11 +146,20 @@ def tune_graph(
     rtol = _rtol(rtol)
     told = listener(progress)
     ops = flatten(graph).ops
-    devices = _devices(machine, kinds_for(ops))
+    devices = _devices(machine, kinds_for(ops)) if fleet is None else {}
     signatures = signatures_of(ops, [CPU, *devices])
     found: dict[str, Report] = {}
     with ExitStack() as opened:
-        costs = CostStore(store, told.note, {kind: tuner_device(device) for kind, device in devices.items()})
+        hold_for = {kind: tuner_device(device) for kind, device in devices.items()}
+        tuner = None
+        if fleet is not None:
+            tuner = opened.enter_context(_fleet(fleet, told))
+            if tuner.follows:
+                reports: Reports = tuner.receive()
+                return reports
+            hold_for[CPU] = tuner.devices[0]
+            measuring = partial(_session_of, tuner)
+        costs = CostStore(store, told.note, hold_for)
         opened.callback(costs.close)
         tuning = _Tuning(costs, rtol, limit, told)
         unknown = []
@@ -165,7 +182,10 @@ def tune_graph(
             executor = opened.enter_context((measuring or _session)(processors, told, init, devices))
             for signature in unknown:
                 found[signature.label] = tuning.measured(signature, executor)
-    return Reports({signature.label: found[signature.label] for signature in signatures})
+        reports = Reports({signature.label: found[signature.label] for signature in signatures})
+        if tuner is not None:
+            tuner.publish(reports)
+    return reports
 
 
 def _check_process() -> None:
@@ -200,6 +220,7 @@ class _Tuning:
     def measured(self, signature: Signature, executor: Executor) -> Report:
         """Measure a signature, unless somebody else did meanwhile, and write down what was found."""
         from ostinato.tune.graphs.executor import Request
+        from ostinato.tune.graphs.payload import Unsendable
 
         self._costs.refresh()
         report = self.known(signature)
@@ -210,7 +231,10 @@ class _Tuning:
         known = self._costs.find(signature)
         source = self._costs.source(signature)  # before anything is called, which may change what it closes over
         keeping = self._costs.keeping(signature, self._rtol)
-        report = executor.measure(Request(signature, self._rtol, self._limit.left(), keeping))
+        try:
+            report = executor.measure(Request(signature, self._rtol, self._limit.left(), keeping))
+        except Unsendable as why:  # to the hosts of a fleet
+            return _unmeasured(signature, Status.INVALID, f"no other host can measure it: {why}")
         self._limit.count(len(report.results))
         for result in report.results:
             result.miss = None if result.cached else known.differs
@@ -282,6 +306,21 @@ def _session(
         with contextlib.suppress(DeviceError):  # its variants will tell
             measure_device(device)
     with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
+        yield session
+
+
+def _fleet(fleet: str, progress: Progress) -> Tuner:
+    """Return the tuner that measures on one processor of each host: others on the same memory would be in its way."""
+    from ostinato.tune.searching.tuner import Tuner
+
+    return Tuner(OF_EACH_HOST, store=False, policy=POLICY, progress=progress, fleet=fleet)
+
+
+@contextlib.contextmanager
+def _session_of(tuner: Tuner, *about: object) -> Iterator[Executor]:
+    from ostinato.tune.graphs.executor import Session
+
+    with Session(policy=POLICY, fleet=tuner) as session:
         yield session
 
 

@@ -225,6 +225,32 @@ class Tuner:
         """The seconds and the bytes that a candidate may take."""
         return self._timeout, self._memory
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that it measures on."""
+        return tuple(self._devices)
+
+    @property
+    def hosts(self) -> int:
+        """How many other hosts measure; 0 without a fleet."""
+        return len({device.host for device in self._devices if device.host})
+
+    @property
+    def follows(self) -> bool:
+        """Whether this is another rank than 0 of a fleet of MPI: rank 0 has the searches, and the store."""
+        return self._follower is not None
+
+    def publish(self, value: object) -> None:
+        """Give a value to those that call `receive`, if anybody follows."""
+        if self._fleet is not None:
+            self._fleet.publish(value)
+
+    def receive(self) -> Any:
+        """Serve the searches of rank 0 until it publishes a value, and return that; raise what a search raised."""
+        assert self._follower is not None
+        with self._alone():
+            return self._follower.receive()
+
     def close(self) -> None:
         """End the workers and close the store; once more does nothing."""
         if self._process != os.getpid():
