@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-MPIEXEC = shutil.which("mpiexec", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", ""))))
+MPIEXEC = os.environ.get("OSTINATO_TEST_MPIEXEC") or shutil.which(
+    "mpiexec", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", "")))
+)
+"""That of the library that mpi4py loads; with another library, name both: ``OSTINATO_TEST_MPIEXEC=...
+MPI4PY_LIBMPI=...``."""
+
+# Open MPI starts as many ranks as there are cores, and as root none, unless it is told otherwise.
+RANKS_ENVIRONMENT = {
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 
 pytestmark = [
     pytest.mark.mpi,
@@ -55,7 +66,7 @@ def on_ranks(count, script, tmp_path, *, hosts=True):
         text=True,
         timeout=200,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS / "unit")))},
     )
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")], ran
 
@@ -119,8 +130,30 @@ def test_the_command_line_prints_once(tmp_path):
         text=True,
         timeout=200,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "200"},
+        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": str(TESTS), "COLUMNS": "200"},
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert ran.stdout.count("number=1") >= 1
     assert ran.stdout.count("is the fastest") <= 1
+
+
+def test_a_graph_is_tuned_on_hosts_of_mpi(tmp_path):
+    """Rank 0 asks the store, and every rank gets the reports; what it raises is raised everywhere."""
+    script = """
+        from tune.graphs import tasks
+        from ostinato.tune.graphs import tune_graph
+
+        tune_graph.OF_EACH_HOST = "sim:graph"
+        for _ in range(2):
+            reports = tasks.graph_of(1.0, size=64).tune(store="tune.db", progress=False, fleet="mpi")
+        report = reports["relax"]
+        tell({"best": report.best.candidate.config["variant"], "cached": [r.cached for r in report.results]})
+        try:
+            tasks.graph_of(1.0, size=32).tune(store="/", progress=False, fleet="mpi")
+        except ost.TuningError as error:
+            tell({"raised": type(error).__name__})
+    """
+    found, ran = on_ranks(2, script, tmp_path)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert [told for told in found if "best" in told] == [{"best": "at_once", "cached": [True] * 4}] * 2
+    assert len([told for told in found if "raised" in told]) == 2

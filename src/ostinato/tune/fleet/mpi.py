@@ -190,7 +190,7 @@ class Follower:
             elif kind == until:
                 self._closed = kind == "closed"
                 return value
-            elif kind == "closed":
+            elif kind == "closed" and until != "ready":  # a fleet that cannot be made is closed, and says why then
                 self._closed = True
                 raise TuningError("rank 0 has closed its tuner: every rank must make the same calls")
 
