@@ -1,6 +1,7 @@
 """The examples of tuning run in their quick mode, describe what they say, and refuse what computes something else."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -139,3 +140,16 @@ def test_matmul_that_no_compiler_takes_is_told_with_the_error(example, tmp_path)
     assert [result.status for result in report.results] == ["compile_error"]
     assert report.results[0].message.partition("\n")[0].endswith("error: #error this machine is too small")
     assert [(span.what, span.status) for span in report.spans] == [("build", "compile_error")]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_fleet_of_this_machine_finds_the_fastest(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    command = [sys.executable, "-W", "ignore", EXAMPLES / "tune_fleet" / "tune.py", "--quick"]
+    environment = {**os.environ, "OSTINATO_CACHE_DIR": str(tmp_path), "OSTINATO_LEASE_DIR": str(tmp_path / "leases")}
+    environment["RAY_ADDRESS"] = "local"  # a cluster of its own
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    assert "The winner is at_once=" in ran.stdout
+    assert "/cpu:0" in ran.stdout

@@ -366,3 +366,14 @@ def test_axes_have_a_few_round_numbers_within_their_ends(low, high):
     places = [scale.place(tick) for tick in ticks]
     assert places == sorted(places)
     assert all(9.9 <= place <= 200.1 for place in places)
+
+
+def test_the_time_line_of_a_fleet_has_a_heading_for_each_host():
+    candidate = ost.Candidate.command(["true"])
+    spans = [
+        Span(where, "measure", candidate, 0.0, end, ost.Status.OK)
+        for where, end in (("node7/cuda:0", 1.0), ("node7/cuda:1", 0.5), ("node8/cuda:0", 0.25))
+    ]
+    words = re.findall(r"<text[^>]*>([^<]+)", time_line(spans))
+    assert [word for word in words if word.startswith("node")] == ["node7: 2 devices", "node8: 1 device"]
+    assert [word for word in words if word.endswith("%")] == ["75%", "100%", "50%", "25%", "25%"]

@@ -69,8 +69,9 @@ class Session:
     """What measuring several signatures shares: a device, and the worker process on it, started when needed.
 
     One processor measures everything, the first of `devices` that nobody has leased: neighbors on the same memory would
-    be measured too. With `fleet`, a tuner over many hosts, a processor of each host does. `init` is called once on the thread that measures, as a machine calls its own; it keeps all
-    measuring in this process. `accelerators` measure variants for other kinds of processors than CPUs, by kind.
+    be measured too. With `fleet`, a tuner over many hosts, a processor of each host does. `init` is called once on the
+    thread that measures, as a machine calls its own; it keeps all measuring in this process. `accelerators` measure
+    variants for other kinds of processors than CPUs, by kind.
     """
 
     def __init__(

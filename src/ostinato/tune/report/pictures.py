@@ -177,17 +177,30 @@ def time_line(spans: Sequence[Span]) -> str:
     for span in spans:
         of.setdefault(span.where, []).append(span)
     names = sorted(of, key=lambda name: (name.startswith("build:"), _order(name)))
+    hosts = dict.fromkeys(host for host, slash, _ in (name.partition("/") for name in names) if slash)
     scale = Scale(0.0, max(max(span.end for span in spans), 1e-9), _LABELS, _WIDTH - _MARGIN)
-    height = len(names) * _ROW + 40
+    height = (len(names) + len(hosts)) * _ROW + 40
     parts = []
     for tick in scale.ticks():
         x = scale.place(tick)
         parts.append(element("line", x1=x, x2=x, y1=4.0, y2=height - 30, css="grid"))
         parts.append(text(duration(tick * 1e9) if tick else "0 s", x, height - 14, text_anchor="middle", css="label"))
-    for row, name in enumerate(names):
+    row = -1
+    for name in names:
+        row += 1
         busy = sum(span.end - span.begin for span in of[name]) / scale.high
+        host, slash, device = name.partition("/")
+        if slash and host in hosts:  # a heading, before the first of its devices
+            del hosts[host]
+            its = [each for each in names if each.startswith(f"{host}/")]
+            share = sum(span.end - span.begin for each in its for span in of[each]) / (len(its) * scale.high)
+            top = 6 + row * _ROW
+            heading = f"{one_line(host)}: {counted(len(its), 'device')}"
+            parts.append(text(heading, _LABELS + 2, top + 12, text_anchor="start", css="label"))
+            parts.append(text(f"{share:.0%}", _WIDTH - 6, top + 12, text_anchor="end", css="label"))
+            row += 1
         top = 6 + row * _ROW
-        shown = one_line(name)
+        shown = one_line(device if slash else name)
         shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
         title = element("title", escape(one_line(name)))
         parts.append(element("text", escape(shown), title, x=_LABELS - 8, y=top + 12, text_anchor="end", css="label"))
