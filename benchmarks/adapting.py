@@ -39,6 +39,8 @@ def run(context: Context) -> None:
     """Let programs adapt, and time them beside those of one lane and of two."""
     work = Work(context)
     for case in cases(context.quick):
+        if not context.wants(case.name):
+            continue
         with ExitStack() as stack:
             graph, ops = work.graph(case, stack)
             programs = {

@@ -20,6 +20,7 @@ class Context:
     quick: bool
     absent: list[Absent]
     before: Path | None = None  # the interpreter of an environment with another version of Ostinato
+    cases: tuple[str, ...] = ()  # only those whose names contain one of these; all if empty
     versions: dict[str, str] = field(default_factory=dict)  # of what is found out only when it is measured
     rows: list[Row] = field(default_factory=list)
 
@@ -32,6 +33,10 @@ class Context:
     def seconds(self) -> float:
         """Length of a sample."""
         return 0.004 if self.quick else 0.012
+
+    def wants(self, case: str) -> bool:
+        """Return whether a case is to be measured."""
+        return not self.cases or any(part in case for part in self.cases)
 
     def measure(self, contestants: list[Contestant]) -> None:
         """Measure contestants in turn."""

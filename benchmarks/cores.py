@@ -67,16 +67,21 @@ def run(context: Context) -> None:
     """Time calls from each core, then all beside another process."""
     _time_callers(context)
     cores = sorted(os.sched_getaffinity(0))[:2]
-    _time_beside(context, "nobody")
+    if context.wants(f"{BESIDE} nobody"):
+        _time_beside(context, "nobody")
     for nice in NICE:
         for number, core in enumerate(cores):
-            with busy(core, nice):
-                _time_beside(context, f"a process at nice {nice} on core {number}")
+            who = f"a process at nice {nice} on core {number}"
+            if context.wants(f"{BESIDE} {who}"):
+                with busy(core, nice):
+                    _time_beside(context, who)
 
 
 def _time_callers(context: Context) -> None:
     work, cores = Work(context), sorted(os.sched_getaffinity(0))
     for seconds in STEPS:
+        if not any(context.wants(_caller_case(steps, seconds)) for steps in CALLS):
+            continue
         (case,) = tiny(seconds * 2 / WIDTH, [stencil(WIDTH)])
         with ExitStack() as stack:
             program = work.program(case, stack)
@@ -86,8 +91,11 @@ def _time_callers(context: Context) -> None:
                     Part(name, bound(program, steps, place), tasks=steps) for name, place in places.items()
                 ]
                 measure(contestants, rounds=3 if context.quick else 9, seconds=context.seconds)
-                name = f"{CALLER}: replay({steps}) of {seconds * 1e6:.0f} us"
-                _keep(context, name, contestants)
+                _keep(context, _caller_case(steps, seconds), contestants)
+
+
+def _caller_case(steps: int, seconds: float) -> str:
+    return f"{CALLER}: replay({steps}) of {seconds * 1e6:.0f} us"
 
 
 def _time_beside(context: Context, who: str) -> None:

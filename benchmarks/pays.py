@@ -84,9 +84,11 @@ def run(context: Context) -> None:
         context.absent.append(Absent("Numba", "not installed"))
     for kind in kinds:
         for grain in grains:
-            _compare(context, kind, grain)
+            if context.wants(f"{kind.name}, {grain} us"):
+                _compare(context, kind, grain)
     for grain in grains:
-        _compare_in_c(context, grain)
+        if context.wants(f"C, {grain} us"):
+            _compare_in_c(context, grain)
 
 
 def _compare(context: Context, kind: Kind, grain: int) -> None:

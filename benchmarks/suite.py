@@ -95,6 +95,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--before", type=Path, metavar="PYTHON", help="the Python of an environment with another version"
     )
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="of adapt, applications, cores and pays, only the cases whose names contain TEXT; may be given again",
+    )
     options = parser.parse_args(argv)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
@@ -111,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
     console.print(description["machine"], description["versions"])
     others: dict[str, float] = {}
     with ost.Machine(cpus=2, gpus=0) as machine:
-        context = Context(machine, found, peers.Kernels(), options.quick, absent, options.before)
+        context = Context(machine, found, peers.Kernels(), options.quick, absent, options.before, tuple(options.case))
         for name, (title, run) in BENCHMARKS.items():
             if options.names and name not in options.names:
                 continue

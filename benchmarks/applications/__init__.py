@@ -56,7 +56,8 @@ def run(context: Context, names: tuple[str, ...] = APPLICATIONS) -> None:
             context.absent.append(Absent(name, str(error)))
             continue
         for application in cases:
-            _compare(context, application)
+            if context.wants(application.case):
+                _compare(context, application)
 
 
 def beside_best(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
