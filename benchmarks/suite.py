@@ -131,6 +131,8 @@ def main(argv: Sequence[str]) -> int:
                 f"{name}: {time.monotonic() - begin:.1f} s; other processes used {load.share:.0%} of the machine"
                 + ("; [red]do not trust times[/]" if load.share > 0.05 else "")
             )
+    if options.case and not context.rows:
+        parser.error(f"--case must be part of a case's name; none of those run contains {' or '.join(options.case)}")
     for missing in context.absent:
         console.print(f"absent: {missing.name}: {missing.reason}", style="yellow", markup=False)
     reached = targets(context.rows)

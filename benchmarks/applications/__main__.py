@@ -14,7 +14,14 @@ from benchmarks.measure import Row
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return what each application takes, and where it was measured, in Markdown."""
+    """Return what each application takes, and where it was measured, in Markdown.
+
+    Each application may have a run of its own, but all of one revision on one machine: rows are read side by side.
+    """
+    for what in ("revision", "cpu"):
+        found = sorted({str((run["versions"] | run["machine"])[what]) for run in runs})
+        if len(found) > 1:
+            raise ValueError(f"runs in one table must have the same {what}, got {', '.join(found)}")
     lines = ["| application | Ostinato | fastest of the others | ratio | the rest |", "|---|---|---|---|---|"]
     for run in runs:
         rows = [
