@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-import ostinato as ost
 from benchmarks.applications.__main__ import table
 from benchmarks.context import Context
 from benchmarks.peers import Kernels
+
+import ostinato as ost
 
 ROW = {"benchmark": "applications", "case": "heat", "unit": "us/step", "reference": "OpenMP"}
 
