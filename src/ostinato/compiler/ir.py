@@ -275,11 +275,15 @@ class Step:
     waits: Waits = field(default_factory=Waits)
     _summary: Summary | None = field(default=None, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if self._summary is not None and self._summary.ops is not self.nodes:
+            object.__setattr__(self, "_summary", None)  # it is of other nodes, and would keep their arrays alive
+
     @property
     def summary(self) -> Summary:
         """What passes ask of every node; read once, until a pass replaces the nodes."""
         found = self._summary
-        if found is None or found.ops is not self.nodes:
+        if found is None:
             found = summarize(self.nodes)
             object.__setattr__(self, "_summary", found)
         return found
