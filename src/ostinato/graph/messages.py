@@ -74,9 +74,11 @@ def message_body(
     first = operand.arrays[0]
     if first.dtype.hasobject:
         raise GraphError(
-            f"{method}() needs an array of numbers or other plain data, got {first.dtype}: Python objects have no "
+            f"the array of {method}() must hold numbers or other plain data, got {first.dtype}: Python objects have no "
             "meaning on another rank"
         )
     if first.nbytes > MOST_BYTES:
-        raise GraphError(f"{method}() takes arrays of at most {MOST_BYTES} bytes, got {first.nbytes}; send it in parts")
+        raise GraphError(
+            f"the array of {method}() must have at most {MOST_BYTES} bytes, got {first.nbytes}; send it in parts"
+        )
     return (Send if sends else Receive)(operand, peer, group), (operand,)

@@ -248,8 +248,8 @@ class DistributedArray(_Spread):
         layout = self.distribution.layout
         if self._margin is not None and layout(margin) != layout(self._margin):
             raise ValueError(
-                f"this array has been used with a margin of {self._margin} already, got {margin}; who owns what "
-                f"depends on it, so call tiles(margin={margin}) once before anything else"
+                f"margin must be {self._margin}, with which this array has been used before, got {margin}; who owns "
+                f"what depends on it, so call tiles(margin={margin}) once before anything else"
             )
         if self._margin is None and self._set and margin > self.distribution.reach and layout(margin) != layout(0):
             raise ValueError(

@@ -400,5 +400,5 @@ def _check_array(array: Any, method: str) -> Any:
     """Return what has the shape and the dtype of an array; raise `TypeError` if it is none."""
     found = array if isinstance(array, AbstractArray) else as_ndarray(array)
     if found is None:
-        raise TypeError(f"{method}() needs an array or an element of a ring, got {brief(array)}")
+        raise TypeError(f"the array of {method}() must be an array or an element of a ring, got {brief(array)}")
     return found

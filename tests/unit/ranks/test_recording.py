@@ -230,7 +230,7 @@ class TestBadInput:
             ost.fill(np.zeros(1), 0.0)
 
     def test_without_a_peer_arguments_are_checked_too(self, ranks: ost.Ranks) -> None:
-        with pytest.raises(TypeError, match=r"send\(\) needs an array or an element of a ring, got 3"), ost.capture():
+        with pytest.raises(TypeError, match=r"send\(\) must be an array or an element of a ring, got 3"), ost.capture():
             ranks.send(3, to=None)
 
     def test_of_objects(self, ranks: ost.Ranks) -> None:
