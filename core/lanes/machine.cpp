@@ -25,9 +25,11 @@ void before_fork() {
     all_mutex.lock();
     parking_mutex().lock();
     wait_for_notifiers();
+    PythonThread::list_mutex().lock();
 }
 
 void after_fork() {
+    PythonThread::list_mutex().unlock();
     parking_mutex().unlock();
     all_mutex.unlock();
 }

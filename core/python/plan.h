@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -176,14 +177,25 @@ public:
 
     // For this body and stream, borrowed; null: the error is set.
     PyObject* get(const Body& body, StreamHandle handle) {
-        PythonReference& known = made_[{body.make.get(), handle}];
-        if (known.get() == nullptr)
-            known = PythonReference::steal(
-                PyObject_CallFunction(body.make.get(), "K", static_cast<unsigned long long>(handle)));
-        return known.get();
+        if (PyObject* const known = find(body, handle))
+            return known;
+        // Outside the mutex: it may run any Python code.
+        auto made = PythonReference::steal(
+            PyObject_CallFunction(body.make.get(), "K", static_cast<unsigned long long>(handle)));
+        if (made.get() == nullptr)
+            return nullptr;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return made_.try_emplace({body.make.get(), handle}, std::move(made)).first->second.get();
     }
 
 private:
+    PyObject* find(const Body& body, StreamHandle handle) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto at = made_.find({body.make.get(), handle});
+        return at == made_.end() ? nullptr : at->second.get();
+    }
+
+    std::mutex mutex_;  // lanes of several streams may record at once in free-threaded builds
     std::map<std::pair<PyObject*, StreamHandle>, PythonReference> made_;
 };
 

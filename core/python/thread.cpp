@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
+#include <vector>
 
 #include "python/interrupt.h"
 #include "python/plan.h"
@@ -16,7 +18,7 @@ thread_local bool ends = false;  // this thread ends the interpreter
 
 thread_local const std::atomic<bool>* waits_are_over = nullptr;
 
-std::vector<PythonThread*> in_tasks;  // those that have ever been; guarded by the lock of Python
+std::vector<PythonThread*> in_tasks;  // those that have ever been
 
 void raise_cancelled() {
     const PythonReference error = import_from("concurrent.futures", "CancelledError");
@@ -52,13 +54,20 @@ void keep_out_of_python() {
     ending.store(true, std::memory_order_release);
 }
 
+std::mutex& PythonThread::list_mutex() {
+    static auto& mutex = *new std::mutex;  // threads may outlive static objects
+    return mutex;
+}
+
 PythonThread::~PythonThread() {
     if (!attached_)
         return;
     acquire();
     enter(nullptr);
-    if (listed_)
+    if (listed_) {
+        const std::lock_guard<std::mutex> lock(list_mutex());
         std::erase(in_tasks, this);
+    }
     if (!caller_)
         PyGILState_Release(static_cast<PyGILState_STATE>(ensured_));
 }
@@ -122,27 +131,35 @@ bool PythonThread::check() {
 
 void PythonThread::list() {
     thread_ = PyThread_get_thread_ident();
+    const std::lock_guard<std::mutex> lock(list_mutex());
     in_tasks.push_back(this);
     listed_ = true;
 }
 
 void PythonThread::interrupt_tasks(const void* whole) {
     const unsigned long here = PyThread_get_thread_ident();
-    for (PythonThread* const thread : in_tasks) {
-        if (thread->task_ != whole || thread->thread_ == here)
-            continue;
-        PyThreadState_SetAsyncExc(thread->thread_, PyExc_KeyboardInterrupt);
-        thread->interrupted_ = true;
-    }
+    const std::lock_guard<std::mutex> lock(list_mutex());
+    std::vector<PythonThread*> others;
+    for (PythonThread* const thread : in_tasks)
+        if (thread->task() == whole && thread->thread_ != here)
+            others.push_back(thread);
+    for (PythonThread* const thread : others)
+        thread->interrupted_.store(true, std::memory_order_relaxed);
+    heavy_fence();
+    for (PythonThread* const thread : others)
+        if (thread->task() == whole)
+            PyThreadState_SetAsyncExc(thread->thread_, PyExc_KeyboardInterrupt);
 }
 
 void PythonThread::forget_interrupt() {
-    PyThreadState_SetAsyncExc(thread_, nullptr);  // where the task ended before it was raised
-    interrupted_ = false;
+    const std::lock_guard<std::mutex> lock(list_mutex());  // the interrupter has done what it does
+    PyThreadState_SetAsyncExc(thread_, nullptr);           // where the task ended before it was raised
+    interrupted_.store(false, std::memory_order_relaxed);
 }
 
 void PythonThread::forget_others() {
     const unsigned long here = PyThread_get_thread_ident();
+    const std::lock_guard<std::mutex> lock(list_mutex());
     std::erase_if(in_tasks, [here](const PythonThread* thread) { return thread->thread_ != here; });
 }
 

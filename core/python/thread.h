@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+
+#include "park/timeline.h"
 
 namespace ostinato {
 
@@ -81,20 +84,28 @@ public:
     // are to end: the error is set.
     bool check();
 
-    // The thread is in a Python task of `whole`, a run or a spawned call, until it leaves. The lock is held.
+    // The thread is in a Python task of `whole`, a run or a spawned call, until it leaves. The lock is held, where
+    // there is one: in free-threaded builds other threads may interrupt the task at any moment.
+    //   leaving thread: task_ = null;         F; if (interrupted_) take the mutex, forget the interrupt
+    //   interrupter:    interrupted_ = true;  M; if (task_ == whole) raise inside     (all under the mutex)
+    // With the light fence F and the heavy one M of park/timeline.h, either the interrupter sees that the task is left,
+    // or the leaving thread sees the interrupt. So none is raised in what the thread runs afterwards.
     void enter_task(const void* whole) {
-        task_ = whole;
+        task_.store(whole, std::memory_order_relaxed);
         if (!listed_) [[unlikely]]
             list();
     }
     void leave_task() {
-        task_ = nullptr;
-        if (interrupted_) [[unlikely]]
+        task_.store(nullptr, std::memory_order_relaxed);
+        light_fence();
+        if (interrupted_.load(std::memory_order_relaxed)) [[unlikely]]
             forget_interrupt();
     }
-    const void* task() const { return task_; }
+    const void* task() const { return task_.load(std::memory_order_relaxed); }
     // Raises KeyboardInterrupt inside the Python tasks of `whole` on other threads. The lock is held.
     static void interrupt_tasks(const void* whole);
+    // Guards the list of threads that were in tasks. Held while the process forks.
+    static std::mutex& list_mutex();
     // In a forked child, which has no other threads.
     static void forget_others();
 
@@ -109,10 +120,10 @@ private:
     bool holds_, attached_;
     const bool caller_;
     int ensured_ = 0;
-    // Guarded by the lock of Python.
-    const void* task_ = nullptr;
-    unsigned long thread_ = 0;  // as Python numbers it
-    bool listed_ = false, interrupted_ = false;
+    std::atomic<const void*> task_{nullptr};
+    unsigned long thread_ = 0;  // as Python numbers it; constant once listed
+    bool listed_ = false;       // the thread's own
+    std::atomic<bool> interrupted_{false};
 };
 
 // The scope of a call of a Python task.

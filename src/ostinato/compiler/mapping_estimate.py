@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 from operator import sub
@@ -67,7 +68,8 @@ class MappingEstimator:
         inside = edges.distance == 0
         for src, dst in zip(edges.src[inside].tolist(), edges.dst[inside].tolist(), strict=True):
             self._before[dst].append(src)
-        self._alone = [isinstance(op.body, PythonCall) and not op.body.releases_gil for op in ops]
+        locks = getattr(sys, "_is_gil_enabled", lambda: True)()  # free-threaded builds have no lock
+        self._alone = [locks and isinstance(op.body, PythonCall) and not op.body.releases_gil for op in ops]
         self._find_uses(ops, Homes(devices))
 
     def run(self, device: IntArray, choices: Mapping[int, Sequence[int]] | None = None) -> MappingEstimate:
