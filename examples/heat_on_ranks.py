@@ -52,7 +52,7 @@ def simulate(ranks, steps):
             hottest(u[1][tile.inner], peaks[tile.index])
         ranks.fold(peaks, peak, "max")
 
-    with ost.compile(step, u, peaks, peak) as program:
+    with ost.compile(step, u, peaks, peak, ranks=ranks) as program:
         program.replay(steps)
         return program.current(u).get(root=0), peak[0]
 

@@ -79,6 +79,13 @@ void bind_messages(nb::module_& parent) {
                  const nb::gil_scoped_release nogil;
                  return self.messenger->progress();
              })
+        .def_prop_ro(
+            "sending", [](const MessengerHandle& self) { return self.messenger->sending(); },
+            "How many messages of `post` are still on their way from here.")
+        .def_prop_rw(
+            "by_workers", [](const MessengerHandle& self) { return self.messenger->by_workers; },
+            [](const MessengerHandle& self, bool by_workers) { self.messenger->by_workers = by_workers; },
+            "Whether idle workers make progress; set before there is a program.")
         .def_prop_ro("forked", [](const MessengerHandle& self) { return self.messenger->made.forked(); });
     nb::class_<TrafficHandle>(module, "Traffic", "The channels of one program.")
         .def(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/channel.h"
 #include "park/parking.h"
 #include "python/interrupt.h"
 
@@ -289,6 +290,10 @@ bool Worker::polled_enough() {
         polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
     } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
         return true;
+    }
+    for (const Slot::Listed& listed : slot.own) {
+        if (listed.program->shared() && listed.program->traffic->messenger->by_workers)
+            listed.program->traffic->messenger->progress();
     }
     relax();
     return false;

@@ -28,13 +28,13 @@ struct LetterHead {
 
 struct Messenger::Letter final : Request {
     std::byte buffer[sizeof(LetterHead) + kLetterBytes];
-    Messenger* receiver = nullptr;  // null: it is sent, and belongs to itself
+    Messenger* messenger = nullptr;  // a letter that is sent deletes itself
 
     void ended() override {
-        if (receiver != nullptr)
-            receiver->received(*this);
-        else
-            delete this;
+        if (!sends)
+            return messenger->received(*this);
+        messenger->sending_.fetch_sub(1, std::memory_order_release);
+        delete this;
     }
 };
 
@@ -42,7 +42,7 @@ Messenger::Messenger(std::unique_ptr<Transport> transport, int its_rank, int its
     : rank(its_rank), size(its_size), transport_(std::move(transport)), partial_(static_cast<std::size_t>(its_size)) {
     if (size > 1) {
         letter_ = std::make_unique<Letter>();
-        letter_->receiver = this;
+        letter_->messenger = this;
         listen();
     }
 }
@@ -140,6 +140,8 @@ void Messenger::post(int to, std::string_view message) {
         letter->peer = to;
         letter->tag = kLetterTag;
         letter->sends = true;
+        letter->messenger = this;
+        sending_.fetch_add(1, std::memory_order_relaxed);
         start(*letter.release());  // it deletes itself
     } while (!message.empty());
     wake_.notify();

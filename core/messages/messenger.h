@@ -45,6 +45,9 @@ public:
     Messenger(const Messenger&) = delete;
     Messenger& operator=(const Messenger&) = delete;
 
+    // Whether idle workers make progress. Set before there is a program.
+    bool by_workers = true;
+
     // Any thread, at any time; `cancel` is for receives.
     void start(Request& request) { hand_over({&request, false, {}}); }
     // `held` is what the request belongs to.
@@ -54,6 +57,8 @@ public:
 
     // Sends a message to the thread of another rank that waits in `wait`.
     void post(int to, std::string_view message);
+    // How many such messages, or parts of them, are still on their way from here.
+    int sending() const { return sending_.load(std::memory_order_acquire); }
     void tell(Told told);
     // Makes progress until there is something to tell; false: `close` was called.
     bool wait(std::vector<Told>& told);
@@ -90,6 +95,7 @@ private:
     std::mutex told_mutex_;
     std::vector<Told> told_;
     std::atomic<bool> news_{false}, closed_{false};
+    std::atomic<int> sending_{0};
     std::atomic<std::uint64_t> progressed_{0};  // requests that have ended
     EventCount wake_;                           // of the thread in `wait`
     std::unique_ptr<Letter> letter_;            // the receive for messages between threads

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
     from ostinato.graph.graph import Graph as _Graph
     from ostinato.graph.op import Op
+    from ostinato.ranks.ranks import Ranks
     from ostinato.runtime.calibrate import CalibrationStore
     from ostinato.runtime.engine import Engine
     from ostinato.runtime.machine import Machine
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # a graph knows no programs, so only here can it be said that
             lanes: int | None = None,
             costs: CostsArgument = None,
             adapt: bool = True,
+            ranks: Ranks | None = None,
         ) -> Program: ...
 
         def tune(
@@ -80,6 +82,7 @@ def compile(
     lanes: int | None = None,
     costs: CostsArgument = None,
     adapt: bool = True,
+    ranks: Ranks | None = None,
     **kwargs: Any,
 ) -> Program:
     """Record one call of a function, and compile it to a program: each step of the program does what the call does.
@@ -98,7 +101,7 @@ def compile(
         ignored.
     args, kwargs
         Its arguments.
-    machine, runs, lanes, costs, adapt
+    machine, runs, lanes, costs, adapt, ranks
         As for `Graph.compile`.
 
     Returns
@@ -131,7 +134,7 @@ def compile(
     array([0. , 0. , 0.5, 0. , 0. ])
     """
     step = record_function(fn, args, kwargs)
-    return _compile(step.graph, machine, runs, lanes, costs, adapt, step)
+    return _compile(step.graph, machine, runs, lanes, costs, adapt, ranks, step)
 
 
 def compile_recorded(
@@ -142,6 +145,7 @@ def compile_recorded(
     lanes: int | None = None,
     costs: CostsArgument = None,
     adapt: bool = True,
+    ranks: Ranks | None = None,
 ) -> Program:
     """Compile to a program for a machine.
 
@@ -164,17 +168,23 @@ def compile_recorded(
         schedules by that take turns with the present one, and the fastest one stays. Now and then the others are tried
         again, since the machine may have become busier, or quieter. Results stay the same bit for bit. False: the
         program stays as compiled.
+    ranks
+        The ranks that compile and run the program together: all of them do the same. None: those that the graph has
+        messages between, if it has any.
 
     Raises
     ------
     GraphError
-        The graph has a cycle, an op is bound to a processor that there is not, or it is still being captured.
+        The graph has a cycle, an op is bound to a processor that there is not, or it is still being captured. Or the
+        sends and receives of the ranks do not match.
+    ContractError
+        Another rank did something else than to compile a program.
     TuningError
         There is no store at the path, or it cannot be read.
     """
     if self.is_recording:
         raise GraphError("this graph is still being captured; compile it after the block")
-    return _compile(self, machine, runs, lanes, costs, adapt)
+    return _compile(self, machine, runs, lanes, costs, adapt, ranks)
 
 
 def tune_recorded(
@@ -420,11 +430,18 @@ def _compile(
     lanes: int | None,
     costs: CostsArgument,
     adapt: bool,
+    ranks: Ranks | None,
     step_function: StepFunction | None = None,
 ) -> Program:
     from ostinato.runtime.program import compile_graph
 
     wire()
+    if ranks is not None:
+        from ostinato.ranks.ranks import Ranks
+
+        if not isinstance(ranks, Ranks):
+            raise TypeError(f"ranks must be an ostinato.Ranks, got {brief(ranks)}")
+        graph.join(ranks)
     costing = costing_of(costs)
     return compile_graph(
         graph,

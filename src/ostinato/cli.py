@@ -273,6 +273,25 @@ def trace(script: Path, arguments: tuple[str, ...], output: Path | None) -> None
     sys.exit(status)
 
 
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-n", "size", type=click.IntRange(min=1), required=True, help="How many ranks.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(size: int, script: Path, arguments: tuple[str, ...]) -> None:
+    """Run a Python script on several ranks, with the mpiexec of the installed MPI.
+
+    If a rank ends with an error, the others are ended, too. On clusters, use srun or mpiexec directly.
+    """
+    from ostinato.ranks.launch import find_launcher
+
+    try:
+        launcher = find_launcher()
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    status = subprocess.call([*launcher, "-n", str(size), sys.executable, os.fspath(script), *arguments])
+    sys.exit(status if status >= 0 else 128 - status)
+
+
 def _run(command: list[str], environment: dict[str, str]) -> int:
     """Run a Python script and return what a shell would: its exit status, or 128 and the signal it died of."""
     status = subprocess.call([sys.executable, *command], env=os.environ | environment)

@@ -60,7 +60,14 @@ class TaskError(OstinatoError):
         The operation that failed; None for a call outside a program.
     step
         The step in which it failed; 0 for a spawned task, None for a call outside a program.
+
+    Attributes
+    ----------
+    rank
+        The rank on which it failed; None for a program that one process runs alone.
     """
+
+    rank: int | None = None
 
     def __init__(self, message: str, op: object = None, step: int | None = None) -> None:
         super().__init__(message)

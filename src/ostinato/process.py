@@ -31,6 +31,9 @@ def _end() -> None:
     """End the threads of what was used: none of them may touch the interpreter afterwards."""
     workers = sys.modules.get("ostinato.runtime.workers")
     core = sys.modules.get("ostinato._core")
+    agreement = sys.modules.get("ostinato.ranks.agreement")
+    if agreement is not None:
+        agreement.begin_to_end()
     interrupts: list[KeyboardInterrupt] = []
     while workers is not None:
         try:
@@ -42,6 +45,8 @@ def _end() -> None:
                 if core is not None:
                     core.leave_all()
                 raise
+    if agreement is not None:
+        agreement.exit_all()
     if core is not None:
         core.devices.end()
         core.end_all()

@@ -25,6 +25,17 @@ class Messenger:
     def progress(self) -> bool: ...
 
     @property
+    def sending(self) -> int:
+        """How many messages of `post` are still on their way from here."""
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether idle workers make progress; set before there is a program."""
+
+    @by_workers.setter
+    def by_workers(self, arg: bool, /) -> None: ...
+
+    @property
     def forked(self) -> bool: ...
 
 class Traffic:

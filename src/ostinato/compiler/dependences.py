@@ -31,7 +31,8 @@ def infer_dependences(flat: Flat) -> Step:
     summary = summarize(flat.ops)
     ordering = order_steps_and_holders(flat, edges, summary)
     serial = flat.serial and len(flat.ops) > 0
-    return Step(flat.ops, edges, ordering, Costs.unknown(len(flat.ops)), serial, dict(flat.params), _summary=summary)
+    costs = Costs.unknown(len(flat.ops))
+    return Step(flat.ops, edges, ordering, costs, serial, dict(flat.params), common=flat.common, _summary=summary)
 
 
 def find_dependences(flat: Flat) -> Edges:

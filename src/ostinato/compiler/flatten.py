@@ -15,6 +15,7 @@ from ostinato.graph.body import Body, Join, Nested, Postcondition, Precondition,
 from ostinato.graph.op import Op
 from ostinato.graph.operations import check_given
 from ostinato.graph.param import REQUIRED, Param
+from ostinato.ranks.channels import NOTHING_IN_COMMON, Common
 from ostinato.text import counted
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Flat:
     """Edges that keep steps of nested graphs apart; they order ops, but make none depend on another."""
     outer: Sequence[int] | None = None
     """By op, the op of the outermost graph that it is, or is nested in; None where no graph is nested."""
+    common: Common = NOTHING_IN_COMMON
+    """What must be the same on all ranks."""
 
     def __str__(self) -> str:
         before: list[list[str]] = [[] for _ in self.ops]

@@ -33,6 +33,7 @@ from ostinato.compiler.summary import Summary, summarize
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
 from ostinato.graph.op import Op
+from ostinato.ranks.channels import NOTHING_IN_COMMON, Common
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
@@ -273,6 +274,8 @@ class Step:
     order: IntArray = field(default_factory=lambda: _NO_INTS)
     """One order for all operations; a lane's order is its part of it."""
     waits: Waits = field(default_factory=Waits)
+    common: Common = NOTHING_IN_COMMON
+    """What must be the same on all ranks."""
     _summary: Summary | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

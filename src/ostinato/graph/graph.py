@@ -142,6 +142,7 @@ class Graph:
             lanes: int | None = None,
             costs: Any = None,
             adapt: bool = True,
+            ranks: Any = None,
         ) -> Any: ...
 
         def tune(

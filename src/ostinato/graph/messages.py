@@ -25,11 +25,15 @@ class Group(Protocol):
     @property
     def size(self) -> int: ...
     @property
+    def agreement(self) -> Any:
+        """What the ranks do together, an `ostinato.ranks.agreement.Agreement`; None if there is one rank."""
+
+    @property
     def messenger(self) -> _core.messages.Messenger:
         """What carries the messages."""
 
-    def open_channels(self, ends: Any) -> int:
-        """Return the tag of a program's first channel; raise if its ends do not fit together."""
+    def open_channels(self, ends: Any, common: Any) -> int:
+        """Return the tag of a program's first channel; raise if ranks' programs do not fit together."""
 
 
 class Message(Body):

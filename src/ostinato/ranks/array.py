@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import mmap
 import operator
 import weakref
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which the module mmap does not name in all versions
 _distributions: weakref.WeakKeyDictionary[Group, dict[object, Distribution]] = weakref.WeakKeyDictionary()
+_numbers: weakref.WeakKeyDictionary[Group, itertools.count[int]] = weakref.WeakKeyDictionary()
 _distributed: weakref.WeakValueDictionary[int, DistributedArray] = weakref.WeakValueDictionary()
 
 
@@ -94,7 +97,7 @@ class DistributedArray(_Spread):
         As for `Ranks.array`.
     """
 
-    __slots__ = ("__weakref__", "_margin", "_set", "distribution")
+    __slots__ = ("__weakref__", "_margin", "_set", "distribution", "number")
 
     def __init__(self, group: Group, shape: Any, dtype: Any, tiles: Any, owner: Any) -> None:
         self.group = group
@@ -109,6 +112,7 @@ class DistributedArray(_Spread):
             if count > length:
                 raise ValueError(f"axis {axis} has {length} elements, which cannot be cut into {count} tiles")
         owners = None if owner is None else _owners(owner, counts, group.size)
+        self.number = next(_numbers.setdefault(group, itertools.count()))
         self.distribution = _distribution_of(group, lengths, counts, owners)
         self._margin: int | None = None  # until something depends on it
         self._set = False  # while it depended on nothing
@@ -126,6 +130,12 @@ class DistributedArray(_Spread):
     def owned(self, rank: int) -> list[Box]:
         """Return what a rank owns."""
         return self.layout.boxes(rank)
+
+    def describe(self) -> str:
+        """Say what it is and how it is distributed; equal on ranks that agree on that."""
+        layout = self.layout
+        told = hashlib.sha256(repr(layout.bounds).encode() + layout.owner.tobytes()).hexdigest()[:8]
+        return f"shape {self.shape}, {self.dtype}, a margin of {self._margin}, and owners with the digest {told}"
 
     def tiles(self, margin: int = 0, near: int | None = None) -> Iterator[Tile]:
         """Iterate over the tiles, in row-major order.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ostinato.graph.messages import Message
 
@@ -29,6 +29,40 @@ class End:
         """Say which rank does what, and where that was recorded."""
         verb, to = ("sends", "to") if self.sends else ("receives", "from")
         return f"rank {rank} {verb} shape {self.shape}, {self.dtype}, {to} rank {self.peer} at {self.line}"
+
+
+class Common(NamedTuple):
+    """What must be the same on all ranks that a program's arrays are spread over."""
+
+    arrays: Mapping[int, str]
+    """The distributed arrays that a rank uses: by number, how each is distributed."""
+    operations: tuple[str, ...]
+    """What is recorded for all ranks, or for one that is named, in order."""
+
+
+NOTHING_IN_COMMON = Common({}, ())
+
+
+def find_difference(ranks: Sequence[Common]) -> str:
+    """Say what ranks have made or recorded differently, given what each has; nothing if all is the same."""
+    known: dict[int, tuple[int, str]] = {}
+    for rank, common in enumerate(ranks):
+        for number, words in sorted(common.arrays.items()):
+            first, wanted = known.setdefault(number, (rank, words))
+            if words != wanted:
+                return (
+                    f"distributed array {number} differs: on rank {first} it has {wanted}, on rank {rank} {words}; all "
+                    "ranks must make the same arrays, in the same order"
+                )
+    for rank, common in enumerate(ranks):
+        for ours, theirs in zip_longest(ranks[0].operations, common.operations):
+            if ours != theirs:
+                here, there = (words or "nothing" for words in (ours, theirs))
+                return (
+                    f"rank 0 records {here}, where rank {rank} records {there}; all ranks must record what runs on all "
+                    "of them or on a rank that is named, in the same order: not in a loop over tiles(near=...)"
+                )
+    return ""
 
 
 def find_ends(ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> list[End]:

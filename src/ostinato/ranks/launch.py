@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
 from ostinato.text import brief
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import ModuleType, TracebackType
 
 # By launcher, the variables that say how many ranks it started.
 _SIZES = (
@@ -30,6 +33,26 @@ def launched() -> tuple[str, int]:
         if found.isdigit():
             return name, int(found)
     return "", 1
+
+
+def find_launcher() -> list[str]:
+    """Return the command that starts ranks: the mpiexec beside this Python, or else the first one on the path.
+
+    Raises
+    ------
+    ImportError
+        mpi4py or mpiexec is missing.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        raise ImportError(f"ranks need mpi4py: {_INSTALL}")
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which("mpiexec", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    if found is None:
+        raise ImportError("there is no mpiexec: install an MPI library, such as by `pip install mpich`")
+    command = [found]
+    if os.geteuid() == 0 and "Open MPI" in subprocess.run([found, "--version"], capture_output=True, text=True).stdout:
+        command += ["--allow-run-as-root", "--oversubscribe"]  # in containers, as a rule
+    return command
 
 
 def find_mpi() -> ModuleType | None:
@@ -78,6 +101,22 @@ def check_communicator(MPI: ModuleType, comm: Any) -> None:
         raise RuntimeError(
             "MPI must be initialised for threads: leave mpi4py.rc.thread_level at its default, 'multiple'"
         )
+
+
+def abort_on_uncaught(MPI: ModuleType) -> None:
+    """Have an exception that nobody catches end the job: other ranks would wait for this one for ever."""
+    before = sys.excepthook
+    if getattr(before, "aborts", False):
+        return
+
+    def tell_and_abort(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        before(kind, error, traceback)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+    tell_and_abort.aborts = True  # type: ignore[attr-defined]
+    sys.excepthook = tell_and_abort
 
 
 def open_messenger(MPI: ModuleType, comm: Any) -> _core.messages.Messenger:

@@ -17,17 +17,18 @@ from ostinato.graph.capture import current_graph
 from ostinato.graph.messages import message_body
 from ostinato.graph.ring import AbstractArray
 from ostinato.graph.tracer import untrace
+from ostinato.ranks.agreement import Agreement
 from ostinato.ranks.array import DistributedArray
-from ostinato.ranks.channels import End, find_mismatch
+from ostinato.ranks.channels import Common, End, find_mismatch
 from ostinato.ranks.fold import record_fold
-from ostinato.ranks.launch import check_communicator, find_mpi, open_messenger
+from ostinato.ranks.launch import abort_on_uncaught, check_communicator, find_mpi, open_messenger
 from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-TransportName: TypeAlias = Literal["auto", "mpi"]
+TransportName: TypeAlias = Literal["auto", "mpi", "shared"]
 Progress: TypeAlias = Literal["workers", "thread"]
 Combination: TypeAlias = "Literal['sum', 'prod', 'min', 'max'] | Callable[[Any, Any], Any]"
 """How `Ranks.allreduce` combines two elements."""
@@ -46,13 +47,15 @@ class Ranks:
     comm
         A communicator of mpi4py; None for ``MPI.COMM_WORLD``. Messages go over a duplicate of it.
     transport
-        What carries messages: ``"mpi"``. ``"auto"`` chooses.
+        What carries messages: ``"mpi"``. ``"auto"`` chooses. ``"shared"`` is not built yet.
     progress
         ``"workers"``: threads of the machine that have nothing to do look for messages, and a thread of its own where
         all are busy. ``"thread"``: that thread alone.
 
     Raises
     ------
+    ValueError
+        `transport` or `progress` is none of these, or not built yet.
     RuntimeError
         A launcher started several ranks, but MPI knows of one. Or MPI was initialised without threads.
     ImportError
@@ -69,11 +72,15 @@ class Ranks:
     """
 
     def __init__(self, comm: Any = None, *, transport: TransportName = "auto", progress: Progress = "workers") -> None:
+        if transport == "shared":
+            raise ValueError(
+                "transport='shared' is not built yet: leave it at 'auto'; MPI uses shared memory within one host"
+            )
         if transport not in ("auto", "mpi"):
             raise ValueError(f"transport must be 'auto' or 'mpi', got {brief(transport)}")
         if progress not in ("workers", "thread"):
             raise ValueError(f"progress must be 'workers' or 'thread', got {brief(progress)}")
-        self._comm: Any = None
+        self._comm: Any = None  # kept, since messages go over it
         MPI = find_mpi()
         if MPI is None:
             if comm is not None:
@@ -87,7 +94,10 @@ class Ranks:
             self._open(_core.messages.messenger_to_itself(), 0, 1, progress)
         else:
             assert MPI is not None
-            self._open(open_messenger(MPI, self._comm), self._comm.Get_rank(), self._comm.Get_size(), progress)
+            most_tag = self._comm.Get_attr(MPI.TAG_UB)
+            messenger = open_messenger(MPI, self._comm)
+            self._open(messenger, self._comm.Get_rank(), self._comm.Get_size(), progress, most_tag)
+            abort_on_uncaught(MPI)
 
     @classmethod
     def over(cls, messenger: _core.messages.Messenger, rank: int, size: int) -> Ranks:
@@ -97,9 +107,13 @@ class Ranks:
         ranks._open(messenger, rank, size, "workers")
         return ranks
 
-    def _open(self, messenger: _core.messages.Messenger, rank: int, size: int, progress: Progress) -> None:
+    def _open(
+        self, messenger: _core.messages.Messenger, rank: int, size: int, progress: Progress, most_tag: int = 2**15 - 1
+    ) -> None:
         self.messenger, self._rank, self._size = messenger, rank, size
         self.progress = progress
+        messenger.by_workers = progress == "workers"
+        self.agreement = Agreement(messenger, rank, size, most_tag) if size > 1 else None
         self._tag = 1  # of the next program's first channel; 0 is that of messages between threads
 
     @property
@@ -266,7 +280,8 @@ class Ranks:
                 self._add(graph, theirs, self._rank + distance, "allreduce", sends=False)
                 last = graph.copy(theirs, out, name="allreduce", reduce=cast(Any, reduce))
             distance *= 2
-        return self._bcast(graph, out, 0, "allreduce") or last
+        sent = self._bcast(graph, out, 0, "allreduce")
+        return last if sent is None else sent
 
     def array(
         self,
@@ -343,10 +358,10 @@ class Ranks:
         graph = self._graph("fold")
         return record_fold(graph, untrace(parts), untrace(out), op)
 
-    def open_channels(self, ends: Sequence[End]) -> int:
-        """Return the tag of a program's first channel; raise `GraphError` if its ends do not fit together."""
-        if self._size > 1:
-            raise NotImplementedError("programs of several ranks cannot be compiled yet")
+    def open_channels(self, ends: Sequence[End], common: Common) -> int:
+        """Return the tag of a program's first channel; raise `GraphError` if ranks' programs do not fit together."""
+        if self.agreement is not None:
+            return self.agreement.compile(ends, common)
         mismatch = find_mismatch([ends])
         if mismatch:
             raise GraphError(mismatch)

@@ -97,6 +97,8 @@ def why_it_stays(engine: Engine) -> str:
     costs = executable.step.costs
     if engine.runs in ("concurrent", "once"):
         return f"runs={engine.runs!r}: no two runs can be compared"
+    if engine.shared is not None:
+        return "other ranks take part in its runs"
     if engine.depends_on_others:
         return "steps wait for what is outside, so that their times say nothing of schedules"
     if engine.process_trace is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 import weakref
 from collections import deque
@@ -16,13 +18,14 @@ from ostinato.compiler.ir import Target
 from ostinato.compiler.lower.lower import lower
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.devices.device import check_usable
-from ostinato.errors import ContractError
+from ostinato.errors import ContractError, GraphError, describe_error
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.ranks.channels import find_ends
+from ostinato.ranks.shared import SharedRuns
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.outcome import deliver, ended, wait_for_all
+from ostinato.runtime.outcome import deliver, ended, outcome, wait_for_all
 from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.results import ProgramStatistics, counters
 from ostinato.runtime.run import Unretrieved
@@ -177,6 +180,7 @@ class LoadedExecutable:
 
 
 _CLOSED = "this program is closed"
+_numbers = itertools.count()
 
 
 class Adapts(Protocol):
@@ -213,6 +217,8 @@ class Engine:
         Which arrays stand for those captured; None for themselves.
     plain
         Whether a replay without any options may call the core at once.
+    shared
+        What other ranks take part in; None: no run.
     adapter
         What runs the replays that the core does not take since a turn of the executable is over; None: nothing does.
     unrolled
@@ -223,15 +229,24 @@ class Engine:
     core: _core.Program
     executable: Executable
     adapter: Adapts | None = None
+    shared: SharedRuns | None = None
     unrolled: LoadedExecutable | None = None
 
     def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
         self.workers, self.threads, self.runs = workers, threads, runs
         self.group = graph.group
+        self.number = next(_numbers)
         self.unretrieved = Unretrieved()
         self.binding: Rebinding | None = None  # made with the first rebind
         processors = len(workers.cpus)
-        made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
+        try:
+            made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
+        except Exception as error:
+            if graph.group is not None and graph.group.agreement is not None:
+                with contextlib.suppress(GraphError):  # other ranks are told, and so is this one
+                    told = str(error) if isinstance(error, GraphError) else describe_error(error)
+                    graph.group.agreement.compile((), failure=told)
+            raise
         self.kept = LoadedExecutable(workers, made, None, runs, None)
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
@@ -262,10 +277,12 @@ class Engine:
             raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {self.runs!r}")
         edges = made.step.edges
         triples = zip(edges.src.tolist(), edges.dst.tolist(), edges.distance.tolist(), strict=True)
-        first_tag = group.open_channels(find_ends(made.step.nodes, triples))
-        if self.lowered.traffic is not None:
-            self.lowered.traffic.first_tag = first_tag
-            self.core.join(self.lowered.traffic)
+        first_tag = group.open_channels(find_ends(made.step.nodes, triples), made.step.common)
+        traffic = self.lowered.traffic or _core.messages.Traffic(group.messenger)
+        traffic.first_tag = first_tag
+        self.core.join(traffic)
+        if group.agreement is not None:
+            self.shared = SharedRuns(group.agreement, group.rank, made.step.nodes, traffic, first_tag, outcome)
 
     @property
     def depends_on_others(self) -> bool:
@@ -350,7 +367,7 @@ class Engine:
         while started is None:
             if self._unsettled:
                 self.settle(if_due=True)
-            if self.runs in _LINKED:
+            if self.runs in _LINKED or self.shared is not None:
                 if waits and _core.serving():
                     raise ContractError(
                         "replay inside a task: a task on a lane must not wait, the lane would stand still"
@@ -424,7 +441,8 @@ class Engine:
             return ProgramStatistics.sum([*present, *self._retired, *instances])
 
     def outcome_of(self, run: _core.Run) -> int | BaseException:
-        return ended(self.executable, run)
+        own = ended(self.executable, run)
+        return own if self.shared is None else self.shared.outcome_of(run, own)
 
     def deliver(self, run: _core.Run) -> int:
         """Return how many steps a run made that has ended, or raise what it ended with."""
@@ -473,6 +491,8 @@ class Engine:
             loaded.release(keep_counters=not forked)
         self.binding = self.adapter = None
         self._ended = True
+        if self.shared is not None and not forked:
+            self.shared.close(wait=not cancel)
 
     def __del__(self) -> None:
         if self.workers.core.forked:
@@ -573,7 +593,7 @@ class Engine:
 
     def _find_plain(self) -> None:
         prepares, traced = self.workers.prepare_caller, self.process_trace
-        options = self._needs_events or self.executable.step.params or prepares or traced
+        options = self.shared is not None or self._needs_events or self.executable.step.params or prepares or traced
         self.plain = not (self._unsettled or self.runs in _LINKED or options)
 
     def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:
@@ -596,6 +616,8 @@ class Engine:
         """Submit a run, and return the program of the core that it is a run of, too."""
         values, objects = self.values(params)
         barriers = self._barriers(params)
+        if self.shared is not None and params:
+            self.shared.check_parameters(params)
         start, events = resolve_conditions(self.executable.preconditions, after)
         with self._submitting:
             if self._has_run:
@@ -608,11 +630,16 @@ class Engine:
                         waits = True
                 core, first = self._instances.take(waits), self._next_step
             given = (start, events, barriers, first, None)
-            run = core.submit(steps, priority, stops, values, objects, given, traced)
+            run = self._submit(core, steps, priority, stops, values, objects, given, traced)
             if run is not None:
                 self._has_run = True
                 self._next_step += steps
             return core, run
+
+    def _submit(self, core: _core.Program, steps: int, priority: int, stops: bool, *more: Any) -> _core.Run | None:
+        if self.shared is None:
+            return core.submit(steps, priority, stops, *more)
+        return self.shared.begin(lambda: cast("_core.Run", core.submit(steps, priority, stops, *more)), steps, stops)
 
     def _check_once(self) -> None:
         if self.runs == "once" and self._has_run:

@@ -119,6 +119,9 @@ def processors_of(devices: Iterable[Device]) -> tuple[Processor, ...]:
 class Engine(Protocol):
     """What runs a program, as far as its machine is concerned."""
 
+    number: int
+    """In the order in which they were made."""
+
     @property
     def steps_run(self) -> int:
         """How many steps it has run."""
@@ -209,7 +212,8 @@ class Workers:
         if not self.core.forked:
             for spawned in _core.spawned(self.core) if cancel else ():
                 spawned.cancel()
-            for engine in list(self.engines):
+            # In the order in which they were made: ranks close programs together.
+            for engine in sorted(self.engines, key=lambda engine: engine.number):
                 engine.close(cancel)
             _core.refuse_spawns(self.core)
             # Runs of programs that nobody holds any more, and spawned tasks.

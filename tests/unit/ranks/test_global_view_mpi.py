@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-MPIEXEC = shutil.which("mpiexec", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", ""))))
+from support.mpi import MPIEXEC, run_ranks
+
 ROOT = Path(__file__).parents[3]
 
 pytestmark = [
@@ -19,22 +16,11 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"),
     pytest.mark.skipif(MPIEXEC is None, reason="there is no mpiexec"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("ostinato.ranks.agreement") is None,
-        reason="no program of several ranks yet",
-    ),
 ]
 
 
 def on_ranks(count: int, *command: str | Path) -> str:
-    assert MPIEXEC is not None
-    ran = subprocess.run(
-        [MPIEXEC, "-n", str(count), sys.executable, *map(str, command)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=ROOT,
-    )
+    ran = run_ranks(count, *map(str, command), timeout=300)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return ran.stdout
 

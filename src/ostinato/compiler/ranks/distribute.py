@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ def distribute(flat: Flat, group: Group | None) -> Flat:
     found = plan(flat.ops, group.rank, group.size)
     bound = any(isinstance(op.on, str) and op.on.startswith("rank:") for op in flat.ops)
     if not bound and not found.transfers and all(map(found.runs, range(len(flat.ops)))):
-        return flat
+        return replace(flat, common=found.common)
     if found.transfers and not flat.inferences:
         raise GraphError(
             "messages between ranks follow from what operations access, so a graph with distributed arrays must be "
@@ -81,6 +82,7 @@ class _Rewriting:
             tuple(map(self._moved_inference, flat.inferences)),
             list(self._moved(flat.step_order)),
             self._outer if flat.outer is not None or len(self._nodes) != n else None,
+            self._plan.common,
         )
 
     def _add(self, op: Op, name: str, body: Body, operands: tuple[Operand, ...]) -> int:

@@ -14,16 +14,17 @@ writes what operations of all ranks need, such as a fold. These get all that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Join, Postcondition, Precondition, Until
-from ostinato.graph.messages import Message
+from ostinato.graph.messages import Message, Receive
 from ostinato.ranks.array import DistributedArray, distributed_at
 from ostinato.ranks.boxes import Box, box_of, intersect, merge, slices_of, subtract, subtract_all
+from ostinato.ranks.channels import Common
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 EVERYWHERE = -1
 """In place of a rank: all of them."""
 
-_ON_ALL = (Until, Precondition, Postcondition, Join, Message)
+_OF_ONE_RANK = (Precondition, Postcondition, Join, Message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +88,13 @@ class Plan:
     """The part that a rank takes in a step.
 
     `where`: by operation, the rank that runs it, or `EVERYWHERE`. `transfers`: the messages that this rank sends or
-    receives, in program order.
+    receives, in program order. `common`: what must be the same on all ranks.
     """
 
     rank: int
     where: tuple[int, ...]
     transfers: tuple[Transfer, ...]
+    common: Common
 
     def runs(self, index: int) -> bool:
         """Whether this rank runs an operation."""
@@ -116,7 +118,7 @@ def plan(ops: Sequence[Op], rank: int, size: int) -> Plan:
     for transfer in planning.transfers:
         _merge_pieces(transfer)
     order = sorted(planning.transfers, key=lambda each: (each.at, each.behind))
-    return Plan(rank, tuple(planning.where), tuple(order))
+    return Plan(rank, tuple(planning.where), tuple(order), planning.common())
 
 
 class _Planning:
@@ -130,6 +132,13 @@ class _Planning:
         self._accesses: dict[int, _Access | None] = {}  # by the id of the operand, which ops keep
         self._places: dict[tuple[int, ...], Place] = {}
         self._by_array: dict[int, DistributedArray | None] = {}
+        self._received: set[int] = set()  # the ids of arrays that messages of the step overwrite on this rank only
+        self._shared: list[str] = []
+
+    def common(self) -> Common:
+        """Return what must be the same on all ranks."""
+        arrays = {array.number: array.describe() for array in self._by_array.values() if array is not None}
+        return Common(arrays, tuple(self._shared) if arrays else ())
 
     def add(self, index: int, op: Op) -> None:
         """Take the next operation."""
@@ -141,7 +150,7 @@ class _Planning:
                     reads.append(access)
                 if operand.mode & WRITE:
                     writes.append(access)
-        rank = _where(op, reads, writes, self._size, self._is_plain)
+        rank, by_all = _where(op, reads, writes, self._size, self._is_plain)
         self.where.append(rank)
         if isinstance(op.body, Message) and (reads or writes):
             raise GraphError(
@@ -155,8 +164,16 @@ class _Planning:
             self._bring(index, rank, place, box, alone)
         for place, box in writes:
             self._note_write(index, rank, place, box)
+        if isinstance(op.body, Receive):
+            self._received.update(id(_root(array)) for each in op.operands for array in each.arrays)
+        if by_all and not self._uses_received(op):
+            self._shared.append(_describe(op, reads))
         if rank != EVERYWHERE:
             self._spread(index, rank, op)
+
+    def _uses_received(self, op: Op) -> bool:
+        """Whether an operation reads what a message brought: the ranks of an allreduce do not all do the same."""
+        return any(id(_root(array)) in self._received for each in op.operands for array in each.arrays)
 
     def _bring(
         self, index: int, rank: int, place: Place, box: Box, alone: dict[tuple[int, int], Transfer] | None
@@ -235,9 +252,7 @@ class _Planning:
         return any(array.size and self._array_of(array) is None for array in operand.arrays)
 
     def _array_of(self, view: Array) -> DistributedArray | None:
-        root = view
-        while type(root.base) is type(view):
-            root = root.base
+        root = _root(view)
         if id(root) not in self._by_array:
             self._by_array[id(root)] = distributed_at(root)
         return self._by_array[id(root)]
@@ -276,9 +291,17 @@ class _Planning:
         return place, box
 
 
-def _where(op: Op, reads: list[_Access], writes: list[_Access], size: int, is_plain: object) -> int:
-    """Return the rank that runs an operation, or `EVERYWHERE`."""
-    assert callable(is_plain)
+def _root(view: Array) -> Array:
+    root = view
+    while type(root.base) is type(view):
+        root = root.base
+    return root
+
+
+def _where(
+    op: Op, reads: list[_Access], writes: list[_Access], size: int, is_plain: Callable[[Operand], bool]
+) -> tuple[int, bool]:
+    """Return the rank that runs an operation, or `EVERYWHERE`; and whether all ranks must record it."""
     bound = _bound(op, size)
     owners = {owner for place, box in writes for owner in place.arrays[0].layout.parts(box)}
     plain = any(each.mode & WRITE and is_plain(each) for each in op.operands)
@@ -301,13 +324,24 @@ def _where(op: Op, reads: list[_Access], writes: list[_Access], size: int, is_pl
                 "on=, or let rank "
                 f"{bound} own the tile"
             )
-        return owner
+        return owner, False
     if bound is not None:
-        return bound
-    if plain or isinstance(op.body, _ON_ALL):
-        return EVERYWHERE
+        return bound, True
+    if isinstance(op.body, _OF_ONE_RANK):
+        return EVERYWHERE, False
+    if plain or isinstance(op.body, Until):
+        return EVERYWHERE, True
     readers = {owner for place, box in reads for owner in place.arrays[0].layout.parts(box)}
-    return readers.pop() if len(readers) == 1 else 0
+    return (readers.pop(), False) if len(readers) == 1 else (0, True)
+
+
+def _describe(op: Op, reads: list[_Access]) -> str:
+    """Return an operation that all ranks must record, in words."""
+    parts = []
+    for place, box in reads:
+        numbers = " or ".join(str(array.number) for array in place.arrays)
+        parts.append(f"[{', '.join(f'{low}:{high}' for low, high in box)}] of distributed array {numbers}")
+    return f"{op.name!r} at {op.call_site}" + (f", which reads {' and '.join(parts)}" if parts else "")
 
 
 def _bound(op: Op, size: int) -> int | None:

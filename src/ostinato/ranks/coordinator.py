@@ -1,0 +1,297 @@
+"""Rank 0's part in what all ranks do together: it hears of everything, compares, and tells what follows.
+
+All ranks do the same things in the same order: compile, run, close, end. These are numbered. Each rank tells of each;
+what differs is *abandoned* on all of them. Runs are also stopped and ended together:
+
+* A rank that is to end a run before its time says so (`Stop`). All ranks then begin no further step, and say how many
+  they have begun (`Halted`). All run as many as the furthest one (`Bound`).
+* A rank whose lanes have left a run reports how (`Ended`). When all have, all are told how the run ended (`Verdict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End, find_difference, find_mismatch
+
+COMPILE, RUN, PARAMETERS, CLOSE, EXIT = "compile", "run", "parameters", "close", "exit"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A rank does something that all ranks do together."""
+
+    number: int
+    what: str
+    key: object
+    """Equal on all ranks."""
+    words: str
+    """What it is, for people: "replays 3 steps of ..."."""
+    ends: Sequence[End] = ()
+    failure: str = ""
+    """Why this rank cannot do it."""
+    common: Common = NOTHING_IN_COMMON
+    """Of a program, what must be the same on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A rank is to end a run before its time."""
+
+    number: int
+    cancels: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """No further step of a run is to begin on a rank, until it has a `Bound`."""
+
+    number: int
+    cancels: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """So many steps of a run have begun on a rank."""
+
+    number: int
+    steps: int
+    met: bool
+    """Whether `ostinato.until` said that the last of them is the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """All ranks run so many steps of a run."""
+
+    number: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The least failure of a rank."""
+
+    step: int
+    index: int
+    rank: int
+    op: str
+    message: str
+    cause: bytes
+    """The exception, pickled; empty if it cannot be."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended on a rank."""
+
+    number: int
+    met: bool
+    disagreed: bool
+    cancelled: bool
+    poisoned: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run ended on all ranks together; `contract` says what ranks did differently."""
+
+    number: int
+    failure: Failure | None = None
+    contract: str = ""
+    cancelled: bool = False
+    poisoned: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as it should."""
+        return self.failure is None and not (self.contract or self.cancelled or self.poisoned)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """All ranks do the same; `answer` is what they need for it."""
+
+    number: int
+    answer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The ranks do not do the same, or it cannot be done: `what` says which error that is."""
+
+    number: int
+    what: str
+    why: str
+
+
+Message: TypeAlias = Begun | Stop | Halt | Halted | Bound | Ended | Verdict | Agreed | Abandoned
+
+
+@dataclass(slots=True)
+class _Record:
+    """Something that ranks do together, as far as it has come."""
+
+    begun: dict[int, Begun] = field(default_factory=dict)
+    stopping: bool = False
+    cancels: bool = False
+    halted: dict[int, Halted] = field(default_factory=dict)
+    bound: int | None = None
+    ended: dict[int, Ended] = field(default_factory=dict)
+    abandoned: Abandoned | None = None
+
+
+class Coordinator:
+    """Compares what ranks say; `send` takes a rank and a message for it."""
+
+    def __init__(self, size: int, most_tag: int, send: Callable[[int, Message], None]) -> None:
+        self._size, self._most_tag, self._send = size, most_tag, send
+        self._records: dict[int, _Record] = {}
+        self._tag = 1
+        self._gone: dict[int, int] = {}  # by rank that has ended, the number of that
+
+    def hear(self, rank: int, message: Message) -> None:
+        """Take a message from a rank."""
+        if isinstance(message, Begun) and message.what == EXIT:
+            self._exit(rank, message)
+        elif isinstance(message, Begun):
+            self._begin(rank, message)
+        elif (record := self._records.get(message.number)) is not None and record.abandoned is None:
+            if isinstance(message, Stop):
+                self._stop(message, record)
+            elif isinstance(message, Halted):
+                self._halt(rank, message, record)
+            elif isinstance(message, Ended):
+                self._end(rank, message, record)
+
+    def _tell(self, message: Message) -> None:
+        for rank in range(self._size):
+            self._send(rank, message)
+
+    def _exit(self, rank: int, message: Begun) -> None:
+        self._gone[rank] = message.number
+        for number, record in list(self._records.items()):
+            if number >= message.number and record.abandoned is None:
+                self._miss(next(iter(record.begun.values())), record)
+        if len(self._gone) == self._size:
+            self._send(0, Agreed(self._gone[0]))
+
+    def _miss(self, message: Begun, record: _Record) -> None:
+        """Abandon what a rank that has ended cannot take part in."""
+        rank = next(iter(record.begun))
+        gone = next(each for each, number in self._gone.items() if number <= message.number)
+        why = f"rank {rank} {message.words}, but rank {gone} has ended without that"
+        self._abandon(message, record, RUN, why)
+
+    def _begin(self, rank: int, message: Begun) -> None:
+        record = self._records.setdefault(message.number, _Record())
+        record.begun[rank] = message
+        if record.abandoned is not None:
+            self._forget_if_over(message.number, record)
+            return
+        first_rank, first = next(iter(record.begun.items()))
+        if message.failure:
+            self._abandon(message, record, COMPILE, f"rank {rank}: {message.failure}")
+        elif message.what != first.what or (message.key != first.key and message.what != PARAMETERS):
+            both = sorted([(first_rank, first.words), (rank, message.words)])
+            told = ", but ".join(f"rank {each} {words}" for each, words in both)
+            self._abandon(message, record, RUN, f"{told}; all ranks must do the same things in the same order")
+        elif message.key != first.key:
+            self._abandon(
+                message,
+                record,
+                PARAMETERS,
+                f"parameters must have the same values on all ranks, but those of rank {rank} differ from those of "
+                f"rank {first_rank}",
+            )
+        elif any(number <= message.number for number in self._gone.values()):
+            self._miss(message, record)
+        elif len(record.begun) == self._size and message.what != RUN:
+            self._agree(message, record)
+
+    def _agree(self, message: Begun, record: _Record) -> None:
+        answer = 0
+        if message.what == COMPILE:
+            ends = [record.begun[rank].ends for rank in range(self._size)]
+            most = max(map(len, ends))
+            common = [record.begun[rank].common for rank in range(self._size)]
+            mismatch = find_difference(common) or find_mismatch(ends)
+            if not mismatch and self._tag + most > self._most_tag:
+                mismatch = f"this MPI library has {self._most_tag} tags, and earlier programs have used them up"
+            if mismatch:
+                self._abandon(message, record, COMPILE, mismatch)
+                return
+            answer, self._tag = self._tag, self._tag + most
+        del self._records[message.number]
+        self._tell(Agreed(message.number, answer))
+
+    def _abandon(self, message: Begun, record: _Record, what: str, why: str) -> None:
+        record.abandoned = Abandoned(message.number, what, why)
+        self._tell(record.abandoned)
+        self._forget_if_over(message.number, record)
+
+    def _forget_if_over(self, number: int, record: _Record) -> None:
+        if len(record.begun) == self._size:
+            del self._records[number]
+
+    def _stop(self, message: Stop, record: _Record) -> None:
+        if message.cancels and not record.cancels and record.stopping:
+            self._tell(Halt(message.number, True))  # no rank answers a second time
+        record.cancels = record.cancels or message.cancels
+        if not record.stopping:
+            record.stopping = True
+            self._halt_next()
+
+    def _halt_next(self) -> None:
+        """Halt the first run that is stopping; those after it wait until it has a bound."""
+        for number in sorted(self._records):
+            record = self._records[number]
+            if record.stopping and record.bound is None and record.abandoned is None:
+                if not record.halted:
+                    record.halted[-1] = Halted(number, 0, False)  # asked
+                    self._tell(Halt(number, record.cancels))
+                return
+
+    def _halt(self, rank: int, message: Halted, record: _Record) -> None:
+        record.halted[rank] = message
+        if record.bound is None and len(record.halted) == self._size + 1:
+            record.bound = max(each.steps for each in record.halted.values())
+            self._tell(Bound(message.number, record.bound))
+            self._halt_next()
+
+    def _end(self, rank: int, message: Ended, record: _Record) -> None:
+        record.ended[rank] = message
+        if len(record.ended) < self._size:
+            return
+        del self._records[message.number]
+        self._tell(_verdict(message.number, record.ended))
+        self._halt_next()
+
+
+def _verdict(number: int, ended: dict[int, Ended]) -> Verdict:
+    met = sorted(rank for rank, each in ended.items() if each.met)
+    differ = [rank for rank, each in ended.items() if each.disagreed or (met and not each.met)]
+    failures = [each.failure for each in ended.values() if each.failure is not None]
+    cancelled = any(each.cancelled for each in ended.values())
+    if failures:
+        first, *others = sorted(failures, key=lambda failure: (failure.step, failure.index, failure.rank))
+        notes = (*first.notes, *(f"also, on rank {each.rank}: {each.message}" for each in others))
+        return Verdict(
+            number,
+            Failure(first.step, first.index, first.rank, first.op, first.message, first.cause, notes),
+            cancelled=cancelled,
+        )
+    if differ and not cancelled:
+        here = met[0] if met else differ[0]
+        other = next(rank for rank in [*differ, *sorted(ended)] if rank != here)
+        return Verdict(
+            number,
+            contract=f"until() ended the run on rank {here} in another step than on rank {other}: its flag must agree "
+            "between ranks",
+        )
+    poisoned = next((each.poisoned for _, each in sorted(ended.items()) if each.poisoned), "")
+    return Verdict(number, cancelled=cancelled, poisoned="" if cancelled else poisoned)

@@ -1,0 +1,242 @@
+"""Programs of several ranks over MPI: equal results, and every way to disagree ends with an error, in seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.mpi import MPIEXEC, run_command, run_ranks
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"),
+    pytest.mark.skipif(MPIEXEC is None, reason="mpiexec is not installed"),
+]
+
+HEAT = """
+import hashlib, sys
+import numpy as np
+import ostinato as ost
+
+ranks = ost.Ranks()
+n = 64 // ranks.size
+whole = np.random.default_rng(0).random(66)
+low = ranks.rank * n
+a, b = (whole[low : low + n + 2].copy() for _ in range(2))
+part, total = np.zeros(1), np.zeros(1)
+
+@ost.task
+def relax(x: ost.Read, y: ost.Write):
+    y[:] = x[1:-1] + 0.25 * (x[:-2] - 2 * x[1:-1] + x[2:])
+
+@ost.task
+def peak(x: ost.Read, y: ost.Write):
+    y[0] = x.max()
+
+def step(u, part, total):
+    up, down = ranks.beside(-1), ranks.beside(1)
+    ranks.send(u[0][1:2], to=up)
+    ranks.recv(u[0][-1:], source=down)
+    ranks.send(u[0][-2:-1], to=down)
+    ranks.recv(u[0][:1], source=up)
+    relax(u[0], u[1][1:-1])
+    peak(u[1][1:-1], part)
+    ranks.allreduce(part, total, "max")
+
+whole_after = np.zeros(64)
+with ost.Machine(cpus=1) as machine:
+    with ost.compile(step, ost.ring(a, b), part, total, ranks=ranks, machine=machine) as program:
+        assert program.replay(40) == 40
+        runs = [program.submit(20) for _ in range(3)]
+        assert [run.result() for run in runs] == [20] * 3
+if ranks.size > 1:
+    from mpi4py import MPI
+    rows = MPI.COMM_WORLD.gather(a[1:-1], 0)
+else:
+    rows = [a[1:-1]]
+if ranks.rank == 0:
+    print("digest", hashlib.sha256(np.concatenate(rows).tobytes() + total.tobytes()).hexdigest())
+"""
+
+MIXED = """
+import numpy as np
+import ostinato as ost
+
+ranks = ost.Ranks()
+spread, part, total = ranks.array(6, tiles=6), np.ones(1), np.zeros(1)
+with ost.capture() as graph:
+    for tile in spread.tiles():
+        ost.fill(spread[tile.inner], 1.0)
+    ranks.allreduce(part, total, "sum")
+with graph.compile() as program:
+    program.replay(3)
+print(total[0], flush=True)
+"""
+
+CASES = """
+import sys, time
+import numpy as np
+import ostinato as ost
+
+case = sys.argv[1]
+ranks = ost.Ranks()
+here = ranks.rank == 1
+a, b, c, flag = np.zeros(2), np.zeros(2), np.zeros(2), np.ones(1)
+
+@ost.task
+def work(x: ost.Write, step):
+    x[:] = step
+    if case == "fail" and here and step == 5:
+        raise ValueError("five")
+    if case == "cancel":
+        time.sleep(1e-3)
+
+@ost.task
+def count(x: ost.ReadWrite, y: ost.Read):
+    x += 1
+
+@ost.task
+def use(value):
+    pass
+
+def tell(what):
+    print(f"rank {ranks.rank}: {what}", flush=True)
+
+with ost.capture() as graph:
+    work(a, ost.step)
+    ranks.send(a[:1] if case == "shape" and here else a, to=1 - ranks.rank)
+    if not (case == "missing" and here):
+        ranks.recv(b, source=1 - ranks.rank)
+    ost.copy(b, c)
+    if case == "until":
+        ost.until(np.zeros(1) if here else flag)
+    if case == "parameters":
+        use(ost.param("value"))
+    if case == "compile" and here:
+        graph.task(use, 1, on="rank:9")
+    if case == "owners":
+        spread = ranks.array(4, owner=lambda index: index[0] % 2 if here else 0)
+        ost.fill(spread[:1], 1.0)
+    if case == "plain":
+        spread = ranks.array(8, tiles=8)
+        for tile in spread.tiles(near=1):
+            count(a, spread[tile.inner])
+try:
+    program = graph.compile(ost.Machine(cpus=1))
+    if case == "steps":
+        program.replay(3 + here)
+    elif case == "parameters":
+        program.replay(3, value=1 + here)
+    elif case == "close":
+        program.close() if here else program.replay(3)
+    elif case == "gone":
+        if not here:
+            program.replay(3)
+    elif case == "cancel":
+        run = program.submit(10**9)
+        if here:
+            time.sleep(0.2)
+            run.cancel()
+        try:
+            run.result(20)
+        except BaseException as error:
+            tell(type(error).__name__)
+        assert program.replay(3) == 3
+    elif case == "uncaught":
+        if here:
+            raise KeyError("uncaught")
+        program.replay(3)
+    else:
+        program.replay(1000)
+except ost.TaskError as error:
+    assert isinstance(error.__cause__, ValueError)
+    tell(f"{error} {error.rank} {error.step}")
+    tell(program.replay(2))
+except (ost.OstinatoError, ValueError) as error:
+    tell(f"{type(error).__name__}: {error}")
+"""
+
+
+def run(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_ranks(ranks, "-c", script, *arguments, timeout=20)
+
+
+def test_any_number_of_ranks_gives_the_same_bits() -> None:
+    found = [run(ranks, HEAT) for ranks in (1, 2, 4)]
+    assert all(each.returncode == 0 for each in found), [each.stderr for each in found]
+    assert len({each.stdout for each in found}) == 1
+    assert found[0].stdout.startswith("digest ")
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "words"),
+    [
+        ("steps", "ContractError", "rank 0 runs 3 steps of .* rank 1 runs 4 steps"),
+        ("close", "ContractError", "rank 0 runs 3 steps of .*, but rank 1 closes"),
+        ("until", "ContractError", r"until\(\) ended the run on rank 0 in another step than on rank 1"),
+        ("shape", "GraphError", r"rank 1 sends shape \(1,\).*:32 .*, but rank 0 receives shape \(2,\).*:34 "),
+        ("missing", "GraphError", "rank 0 sends .*:32 .*, but rank 1 receives nothing that matches it"),
+        ("owners", "GraphError", "distributed array 0 differs: on rank 0 .* on rank 1"),
+        ("plain", "GraphError", "rank 0 records 'count' .* where rank 1 records"),
+        ("compile", "GraphError", "'use' at .* is bound to 'rank:9'"),
+        ("parameters", "ValueError", "parameters must have the same values on all ranks"),
+    ],
+)
+def test_ranks_that_disagree_raise(case: str, error: str, words: str) -> None:
+    found = run(2, CASES, case)
+    assert found.returncode == 0, found.stderr
+    for rank in (0, 1):
+        assert re.search(rf"rank {rank}: {error}: .*{words}", found.stdout), found.stdout
+
+
+def test_a_failure_is_the_same_on_every_rank() -> None:
+    found = run(2, CASES, "fail")
+    assert found.returncode == 0, found.stderr
+    for rank in (0, 1):
+        assert f"rank {rank}: 'work' raised ValueError: five, in step 5;" in found.stdout, found.stdout
+        assert f"rank {rank}: 2" in found.stdout  # and the program goes on
+    assert found.stdout.count("on rank 1 1 5") == 2
+
+
+def test_cancel_on_one_rank_cancels_on_all() -> None:
+    found = run(2, CASES, "cancel")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("CancelledError") == 2
+
+
+def test_a_rank_that_ends_is_not_waited_for() -> None:
+    found = run(2, CASES, "gone")
+    assert "rank 0: ContractError: rank 0 runs 3 steps" in found.stdout, found.stdout + found.stderr
+    assert "but rank 1 has ended without that" in found.stdout
+
+
+def test_the_command_line_starts_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "heat.py"
+    script.write_text(HEAT)
+    found = run_command(sys.executable, "-m", "ostinato", "run", "-n", "2", str(script), timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == run(1, HEAT).stdout
+
+
+def test_allreduce_goes_with_distributed_arrays() -> None:
+    found = run(3, MIXED)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("3.0") == 3
+
+
+@pytest.mark.parametrize("progress", ["workers", "thread"])
+def test_each_way_of_progress(progress: str) -> None:
+    found = run(2, HEAT.replace("ost.Ranks()", f"ost.Ranks(progress={progress!r})"))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == run(1, HEAT).stdout
+
+
+def test_an_uncaught_exception_ends_the_job() -> None:
+    found = run(2, CASES, "uncaught")
+    assert found.returncode != 0
+    assert "KeyError: 'uncaught'" in found.stderr
