@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
@@ -103,6 +104,10 @@ def check_communicator(MPI: ModuleType, comm: Any) -> None:
         )
 
 
+_FORWARD_SECONDS = 1.0
+"""What launchers have not forwarded when a job is aborted is lost, and it may be the end of a traceback."""
+
+
 def abort_on_uncaught(MPI: ModuleType) -> None:
     """Have an exception that nobody catches end the job: other ranks would wait for this one for ever."""
     before = sys.excepthook
@@ -113,6 +118,7 @@ def abort_on_uncaught(MPI: ModuleType) -> None:
         before(kind, error, traceback)
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_FORWARD_SECONDS)
         MPI.COMM_WORLD.Abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
     tell_and_abort.aborts = True  # type: ignore[attr-defined]
