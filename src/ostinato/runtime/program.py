@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 from ostinato import _core
 from ostinato.arguments import OnError, Runs, integer, priority_of
 from ostinato.compiler.target import MachineModel
-from ostinato.errors import ContractError
+from ostinato.errors import ContractError, GraphError
 from ostinato.events.event import limit
 from ostinato.graph.ring import Ring
 from ostinato.runtime.adapt import Adapter, why_it_stays
@@ -287,6 +287,8 @@ class Program:
             What a task raised, as it is. The step counts as run; what comes after the task in it is not done.
         ValueError
             The graph declares preconditions, which only `replay` and `submit` can be given.
+        GraphError
+            The program runs on several ranks.
 
         Examples
         --------
@@ -303,6 +305,7 @@ class Program:
         array([0.125, 0.125])
         """
         self._engine.check_open()
+        self._refuse_ranks("replay_eagerly")
         self._engine.note_run()
         return replay_eagerly(self._engine, count(steps), merge_params(params, more_params))
 
@@ -414,10 +417,13 @@ class Program:
             As for `replay`. The present schedule is kept, unless another one has won before.
         ValueError
             The program was compiled with ``runs="concurrent"`` or ``runs="once"``.
+        GraphError
+            The program runs on several ranks.
         """
         from ostinato.runtime.retune import retune
 
         self._engine.check_open()
+        self._refuse_ranks("retune")
         return retune(self._engine, count(steps), after, merge_params(params, more_params))
 
     def verify(
@@ -454,6 +460,14 @@ class Program:
         engine.check_open()
         resolve_conditions(engine.executable.preconditions, after)
         return _verify(engine, self._step_function, count(steps), merge_params(params, more_params))
+
+    def _refuse_ranks(self, method: str) -> None:
+        group = self._engine.group
+        if self._engine.shared is not None and group is not None:
+            raise GraphError(
+                f"{method} must be called on a program of one rank, got one of {group.size} ranks; "
+                "use replay, or start one rank"
+            )
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.

@@ -233,7 +233,7 @@ def test_an_array_has_one_margin_if_owners_depend_on_it() -> None:
         a.tiles(margin=5)
     b = PlannedRanks(0, 3).array(32, tiles=6)
     assert b.local
-    with pytest.raises(ValueError, match="margin must be 0, .*, got 4"):
+    with pytest.raises(ValueError, match=r"margin must be 0, .*, got 4"):
         b.tiles(margin=4)
 
 

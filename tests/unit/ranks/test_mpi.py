@@ -78,6 +78,23 @@ with graph.compile() as program:
 print(total[0], flush=True)
 """
 
+REFUSED = """
+import numpy as np
+import ostinato as ost
+
+ranks = ost.Ranks()
+x, y = np.zeros(1), np.zeros(1)
+with ost.capture() as graph:
+    ranks.send(x, to=ranks.beside(1))
+    ranks.recv(y, source=ranks.beside(-1))
+with graph.compile() as program:
+    for call in (program.replay_eagerly, program.retune):
+        try:
+            call()
+        except ost.GraphError as error:
+            print(error, flush=True)
+"""
+
 CASES = """
 import sys, time
 import numpy as np
@@ -227,6 +244,13 @@ def test_allreduce_goes_with_distributed_arrays() -> None:
     found = run(3, MIXED)
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("3.0") == 3
+
+
+def test_what_one_process_cannot_do_alone_is_refused() -> None:
+    found = run(2, REFUSED)
+    assert found.returncode == 0, found.stderr
+    for method in ("replay_eagerly", "retune"):
+        assert found.stdout.count(f"{method} must be called on a program of one rank, got one of 2 ranks") == 2
 
 
 @pytest.mark.parametrize("progress", ["workers", "thread"])
