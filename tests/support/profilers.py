@@ -10,6 +10,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+
+from ostinato import profiler_runner
 
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 MISSING = "/nonexistent/profiler"
@@ -79,14 +82,25 @@ def pid_in(path: Path) -> int:
 
 
 def interrupt_when_there(*paths: Path) -> None:
-    """Press Ctrl-C as soon as processes have written to all files."""
+    """Press Ctrl-C as soon as processes have written to all files, and the main thread is in a runner's join."""
+    main = threading.main_thread().ident
+    assert main is not None
 
     def press() -> None:
         for path in paths:
             pid_in(path)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+        until(lambda: _is_joining(sys._current_frames()[main]), "the main thread is in join")
+        signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=press).start()
+
+
+def _is_joining(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "join" and frame.f_code.co_filename == profiler_runner.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def children() -> set[int]:
