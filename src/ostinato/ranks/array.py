@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import mmap
 import operator
@@ -133,6 +132,8 @@ class DistributedArray(_Spread):
 
     def describe(self) -> str:
         """Say what it is and how it is distributed; equal on ranks that agree on that."""
+        import hashlib  # here: programs of one rank do without
+
         layout = self.layout
         told = hashlib.sha256(repr(layout.bounds).encode() + layout.owner.tobytes()).hexdigest()[:8]
         return f"shape {self.shape}, {self.dtype}, a margin of {self._margin}, and owners with the digest {told}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import ContractError, PoisonError, TaskError, describe_error
 from ostinato.ranks.coordinator import Ended, Failure, Verdict
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -39,7 +39,7 @@ class SharedRuns:
     def begin(self, submit: Callable[[], _core.Run], steps: int, stops: bool) -> _core.Run:
         """Submit a run."""
         self._check()
-        words = f"runs {steps} steps of {self._name}" + ("" if stops else ' with on_error="continue"')
+        words = f"runs {counted(steps, 'step')} of {self._name}" + ("" if stops else ' with on_error="continue"')
         return self._agreement.begin(submit, self, (self._key, steps, stops), words)
 
     def check_parameters(self, params: Mapping[str, Any]) -> None:
@@ -133,6 +133,8 @@ def _unpickled(cause: bytes) -> BaseException | None:
 
 def _digest(params: Mapping[str, Any]) -> bytes:
     """Return what differs where parameters differ; what cannot be pickled is not compared."""
+    import hashlib  # here: programs of one rank do without
+
     told = hashlib.sha256()
     for name, value in sorted(params.items()):
         told.update(name.encode())
