@@ -223,7 +223,7 @@ def test_r14_the_client_changes_nothing_and_what_needs_a_promise_is_opt_in(machi
 def test_r15_there_is_one_compiled_path_and_no_mode_to_choose(machine):
     """Ops of every kind in one graph, with ports, parameters and a profile, compile and run; nothing falls back."""
     names = set(inspect.signature(ost.Graph.compile).parameters)
-    assert names == {"self", "machine", "runs", "lanes", "costs", "adapt"}
+    assert names == {"self", "machine", "runs", "lanes", "costs", "adapt", "ranks"}
     x, flag, barrier, reservation = np.zeros(4), np.zeros(1), ost.Barrier(1, reduce="+", initial=0), ost.Reservation()
     inner = chain(x[3:], ops=2)
     g = ost.Graph()
