@@ -38,7 +38,7 @@ public:
         if (short_.load(std::memory_order_relaxed) != is_short)
             short_.store(is_short, std::memory_order_relaxed);
     }
-    // Nobody waits for it, or somebody who does not do it.
+    // No thread waits for the run, or one that leaves the work to workers.
     void leave_to_workers() {
         if (left_until_.load(std::memory_order_relaxed) != 0)
             left_until_.store(0, std::memory_order_relaxed);

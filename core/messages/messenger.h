@@ -79,7 +79,7 @@ private:
     void hand_over(Start start);
     void attend();
     void take_starts();  // with the transport
-    void look();         // likewise: what has ended
+    void look();         // with the transport: for messages that have ended
     void listen();       // for the next message between threads
     void received(Letter& letter);
 

@@ -88,11 +88,11 @@ struct Run : std::enable_shared_from_this<Run> {
     bool exhausted = false;               // likewise: ends before its time, since all that would follow is poisoned
     bool ended = false;                   // likewise: no lane has steps of it to do
     bool met = false;                     // likewise: until() has ended it
-    bool disagreed = false;               // likewise: until() would have ended it earlier than other ranks
-    bool failed_elsewhere = false;        // likewise: on another rank
-    bool agreed = false;                  // likewise: all ranks know how it ended
+    bool disagreed = false;               // guarded too: until() would have ended it before other ranks did
+    bool failed_elsewhere = false;        // guarded too: it failed on another rank
+    bool agreed = false;                  // guarded too: all ranks know how it ended
     std::atomic<bool> settled{false};     // all ranks know its last step
-    std::uint64_t sequence = 0;           // likewise: which of the things that all ranks do together it is
+    std::uint64_t sequence = 0;           // its number among what all ranks do together; 0: it is of this rank only
     bool wants_callback = false;          // likewise
     bool retrieved = false;               // likewise: the user was told how it ended
     std::uint64_t failures_unlisted = 0;  // likewise
