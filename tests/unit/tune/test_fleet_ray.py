@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import ostinato as ost
+
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
@@ -96,4 +98,19 @@ def test_without_a_cluster_the_error_names_the_address(tmp_path):
     script = "import ostinato as ost\nost.Tuner('sim:a', store=False, fleet='ray://127.0.0.1:1')\n"
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 1
-    assert "TuningError: the Ray cluster 'ray://127.0.0.1:1' cannot be reached" in ran.stderr
+    assert "TuningError: the Ray cluster at 'ray://127.0.0.1:1' cannot be reached" in ran.stderr
+
+
+def test_the_address_of_a_cluster_that_was_killed_is_not_used(monkeypatch):
+    """Ray leaves it in a file; Ray itself would try to reach it for more than a minute."""
+    import ray
+
+    from ostinato.tune.fleet import ray as engine
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: "127.0.0.1:1")
+    assert engine._find_cluster(ray) == "local"
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert engine._find_cluster(ray) == "127.0.0.1:1"
+    with pytest.raises(ost.TuningError, match="at '127.0.0.1:1' cannot be reached: .*ray start --head"):
+        engine.connect("ray")

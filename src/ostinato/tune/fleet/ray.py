@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from ostinato.errors import DeviceError, TuningError
 from ostinato.tune.fleet.agent import Agent, Found, Settings
@@ -16,6 +19,7 @@ START_SECONDS = 60.0
 """That a node has to start an actor, and before that to reserve its GPUs."""
 
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
+_CONNECT_SECONDS = 5.0  # to the port of a cluster; Ray itself tries for more than a minute
 _ANSWER_SECONDS = 5.0  # beyond those for which an exchange waits
 _THREADS = 8  # of an actor: exchanges may overlap
 _GPUS = ("cuda", "hip", "all")
@@ -36,13 +40,38 @@ def connect(address: str) -> list[NodeEndpoint]:
     """
     ray = _import_ray()
     if not ray.is_initialized():
+        address = _find_cluster(ray) if address == "ray" else address
         try:
-            ray.init(None if address == "ray" else address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise TuningError(f"the Ray cluster {address!r} cannot be reached: {error}") from error
+            _check_port(address)
+            ray.init(address, log_to_driver=False, logging_level="error")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise TuningError(
+                f"the Ray cluster at {address!r} cannot be reached: {error}; start it (ray start --head), or give the "
+                "address of another one (fleet='ray://HOST:10001', or RAY_ADDRESS with fleet='ray')"
+            ) from error
     nodes = [node for node in ray.nodes() if node["Alive"]]
     nodes.sort(key=lambda node: (node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]))
     return [NodeEndpoint(ray, node) for node in nodes]
+
+
+def _find_cluster(ray: Any) -> str:
+    """Return the address that ``RAY_ADDRESS`` names, or that of the cluster that ``ray start`` started on this host,
+    or else ``"local"``: a new cluster."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    # Ray leaves the address of the last cluster in a file, also if that cluster was killed.
+    with suppress(AttributeError, OSError):  # a version of Ray that has it elsewhere
+        if address := ray._private.utils.read_ray_address():
+            _check_port(address)
+            return str(address)
+    return "local"
+
+
+def _check_port(address: str) -> None:
+    """Raise OSError unless somebody listens at an address of the form ``[ray://]host:port``."""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname and parts.port:
+        socket.create_connection((parts.hostname, parts.port), timeout=_CONNECT_SECONDS).close()
 
 
 def _import_ray() -> Any:
