@@ -112,5 +112,5 @@ def test_the_address_of_a_cluster_that_was_killed_is_not_used(monkeypatch):
     assert engine._find_cluster(ray) == "local"
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert engine._find_cluster(ray) == "127.0.0.1:1"
-    with pytest.raises(ost.TuningError, match="at '127.0.0.1:1' cannot be reached: .*ray start --head"):
+    with pytest.raises(ost.TuningError, match=r"at .127\.0\.0\.1:1. cannot be reached: .*ray start --head"):
         engine.connect("ray")
