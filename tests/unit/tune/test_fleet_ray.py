@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -101,16 +102,21 @@ def test_without_a_cluster_the_error_names_the_address(tmp_path):
     assert "TuningError: the Ray cluster at 'ray://127.0.0.1:1' cannot be reached" in ran.stderr
 
 
-def test_the_address_of_a_cluster_that_was_killed_is_not_used(monkeypatch):
-    """Ray leaves it in a file; Ray itself would try to reach it for more than a minute."""
-    import ray
-
+def test_the_address_of_a_cluster_that_was_killed_is_not_used(tmp_path, monkeypatch):
+    """`ray start` leaves it in a file; Ray itself would try to reach it for more than a minute."""
     from ostinato.tune.fleet import ray as engine
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: "127.0.0.1:1")
-    assert engine._find_cluster(ray) == "local"
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert engine._find_cluster() == "local"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+    assert engine._find_cluster() == "local"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address + "\n")
+        assert engine._find_cluster() == address
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert engine._find_cluster(ray) == "127.0.0.1:1"
-    with pytest.raises(ost.TuningError, match=r"at .127\.0\.0\.1:1. cannot be reached: .*ray start --head"):
+    assert engine._find_cluster() == "127.0.0.1:1"
+    with pytest.raises(ost.TuningError, match=r"at '127\.0\.0\.1:1' cannot be reached: .*ray start --head"):
         engine.connect("ray")

@@ -7,6 +7,7 @@ import pickle
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ def connect(address: str) -> list[NodeEndpoint]:
     """
     ray = _import_ray()
     if not ray.is_initialized():
-        address = _find_cluster(ray) if address == "ray" else address
+        address = _find_cluster() if address == "ray" else address
         try:
             _check_port(address)
             ray.init(address, log_to_driver=False, logging_level="error")
@@ -54,16 +55,16 @@ def connect(address: str) -> list[NodeEndpoint]:
     return [NodeEndpoint(ray, node) for node in nodes]
 
 
-def _find_cluster(ray: Any) -> str:
+def _find_cluster() -> str:
     """Return the address that ``RAY_ADDRESS`` names, or that of the cluster that ``ray start`` started on this host,
     or else ``"local"``: a new cluster."""
     if address := os.environ.get("RAY_ADDRESS"):
         return address
-    # Ray leaves the address of the last cluster in a file, also if that cluster was killed.
-    with suppress(AttributeError, OSError):  # a version of Ray that has it elsewhere
-        if address := ray._private.utils.read_ray_address():
-            _check_port(address)
-            return str(address)
+    # `ray start` writes the address into a file, which stays when the cluster is killed.
+    with suppress(OSError):
+        address = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text().strip()
+        _check_port(address)
+        return address
     return "local"
 
 
