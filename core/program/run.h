@@ -85,17 +85,17 @@ struct Run : std::enable_shared_from_this<Run> {
     std::atomic<std::uint64_t> cut{UINT64_MAX};  // the first step of which an abort left something out
     std::atomic<bool> done{false};
     bool cancelled = false;               // guarded by the program's mutex
-    bool exhausted = false;               // likewise: ends before its time, since all that would follow is poisoned
-    bool ended = false;                   // likewise: no lane has steps of it to do
-    bool met = false;                     // likewise: until() has ended it
+    bool exhausted = false;               // guarded too: ends before its time, since all that would follow is poisoned
+    bool ended = false;                   // guarded too: no lane has steps of it to do
+    bool met = false;                     // guarded too: until() has ended it
     bool disagreed = false;               // guarded too: until() would have ended it before other ranks did
     bool failed_elsewhere = false;        // guarded too: it failed on another rank
     bool agreed = false;                  // guarded too: all ranks know how it ended
     std::atomic<bool> settled{false};     // all ranks know its last step
     std::uint64_t sequence = 0;           // its number among what all ranks do together; 0: it is of this rank only
-    bool wants_callback = false;          // likewise
-    bool retrieved = false;               // likewise: the user was told how it ended
-    std::uint64_t failures_unlisted = 0;  // likewise
+    bool wants_callback = false;          // guarded too
+    bool retrieved = false;               // guarded too: the user was told how it ended
+    std::uint64_t failures_unlisted = 0;  // guarded too
     OnError on_error = OnError::kStop;
     Asked asked = Asked::kWhole;
     bool last_part = true;

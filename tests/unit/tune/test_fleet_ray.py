@@ -103,7 +103,7 @@ def test_without_a_cluster_the_error_names_the_address(tmp_path):
 
 
 def test_the_address_of_a_cluster_that_was_killed_is_not_used(tmp_path, monkeypatch):
-    """`ray start` leaves it in a file; Ray itself would try to reach it for more than a minute."""
+    """`ray start` writes the address to a file. Ray would try to reach a killed cluster for more than a minute."""
     from ostinato.tune.fleet import ray as engine
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -20,7 +20,7 @@ START_SECONDS = 60.0
 """That a node has to start an actor, and before that to reserve its GPUs."""
 
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
-_CONNECT_SECONDS = 5.0  # to the port of a cluster; Ray itself tries for more than a minute
+_CONNECT_SECONDS = 5.0  # for the port of a cluster to answer; Ray itself would try for more than a minute
 _ANSWER_SECONDS = 5.0  # beyond those for which an exchange waits
 _THREADS = 8  # of an actor: exchanges may overlap
 _GPUS = ("cuda", "hip", "all")
@@ -29,8 +29,9 @@ _GPUS = ("cuda", "hip", "all")
 def connect(address: str) -> list[NodeEndpoint]:
     """Return the nodes of a Ray cluster, those with the first addresses first.
 
-    `address`: ``"ray://host:port"``, or ``"ray"`` for the cluster that the process belongs to, or that
-    ``RAY_ADDRESS`` names; without either, Ray starts one on this host.
+    `address`: ``"ray://host:port"``, or ``"ray"``, which means the first of these that there is: the cluster that
+    the process belongs to, the one that ``RAY_ADDRESS`` names, the one that ``ray start`` started on this host, a new
+    one on this host.
 
     Raises
     ------
@@ -56,11 +57,14 @@ def connect(address: str) -> list[NodeEndpoint]:
 
 
 def _find_cluster() -> str:
-    """Return the address that ``RAY_ADDRESS`` names, or that of the cluster that ``ray start`` started on this host,
-    or else ``"local"``: a new cluster."""
+    """Return the address of the cluster that ``"ray"`` means.
+
+    ``RAY_ADDRESS`` names it. If that is not set, it is the running cluster that ``ray start`` started on this host. If
+    there is none, the address is ``"local"``, for which Ray starts a new cluster.
+    """
     if address := os.environ.get("RAY_ADDRESS"):
         return address
-    # `ray start` writes the address into a file, which stays when the cluster is killed.
+    # `ray start` writes the address of its cluster to this file. A cluster that is killed leaves the file behind.
     with suppress(OSError):
         address = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text().strip()
         _check_port(address)
@@ -69,7 +73,10 @@ def _find_cluster() -> str:
 
 
 def _check_port(address: str) -> None:
-    """Raise OSError unless somebody listens at an address of the form ``[ray://]host:port``."""
+    """Connect to the port of a cluster and close the connection. OSError: it cannot be reached.
+
+    An address without a port, such as ``"local"``, is not checked.
+    """
     parts = urlsplit(address if "://" in address else f"//{address}")
     if parts.hostname and parts.port:
         socket.create_connection((parts.hostname, parts.port), timeout=_CONNECT_SECONDS).close()
