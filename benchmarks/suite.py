@@ -43,6 +43,7 @@ from benchmarks import (
     tuning,
     unchained,
     validated,
+    watching,
 )
 from benchmarks.context import Context
 from benchmarks.machine import OthersLoad, describe
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "submit": ("Calls of submit", submitting.run),
     "ports": ("A chain with ports and parameters", ported_chain.run),
     "profile": ("Profiles", profiling.run),
+    "top": ("What `ostinato top` costs", watching.run),
     "events": ("Spawned tasks and events", events.run),
     "memory": ("Memory", memory.run),
     "unchained": ("Memory over unchained runs and spawned tasks", unchained.run),

@@ -49,6 +49,9 @@ struct MachineHandle {
     }
 };
 
+// How many steps of the run all lanes have done.
+std::uint64_t steps_of(const RunHandle& handle);
+
 // The object, for the core; null for None.
 inline PythonObjectHandle hold(nanobind::handle object) {
     return PythonObjectHandle(object.is_none() ? nullptr : new PythonObject{PythonReference(object.ptr())});

@@ -40,6 +40,8 @@ std::uint64_t steps_on_devices(const RunHandle& handle) {
     return least;
 }
 
+}  // namespace
+
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
     const std::uint64_t unrolled = handle.program->schedule->unrolled;
@@ -59,6 +61,8 @@ std::uint64_t steps_of(const RunHandle& handle) {
     }
     return std::min(least, steps_on_devices(handle)) * unrolled;
 }
+
+namespace {
 
 bool cancelled(const RunHandle& handle) {
     const std::lock_guard<std::mutex> lock(handle.program->mutex);

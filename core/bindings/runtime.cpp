@@ -245,6 +245,21 @@ std::optional<RunHandle> submit(ProgramHandle& handle, const std::shared_ptr<Run
     return run && handle.program->submit(run) ? std::optional(RunHandle{handle.program, run}) : std::nullopt;
 }
 
+nb::tuple activity(const MachineHandle& handle) {
+    refuse_after_fork(*handle.machine);
+    Machine& machine = *handle.machine;
+    const std::int64_t now = IdleTime::clock();
+    nb::list idle;
+    for (const auto& slot : machine.slots())
+        idle.append(slot->idle.until(now));
+    // Before those in flight: a run that ends meanwhile may be left out, which the next look makes good.
+    std::uint64_t steps = machine.steps_ended.load(std::memory_order_relaxed);
+    const auto runs = machine.in_flight();
+    for (const auto& [program, run] : runs)
+        steps += run->done.load(std::memory_order_acquire) ? 0 : steps_of({program, run});
+    return nb::make_tuple(now, idle, steps, runs.size() + machine.calls().in_flight().size());
+}
+
 nb::dict statistics(const ProgramHandle& handle) {
     refuse_after_fork(*handle.program->machine);
     const Program& program = *handle.program;
@@ -278,10 +293,10 @@ void bind_runtime(nb::module_& module) {
     nb::class_<MachineHandle>(module, "Machine", "Slots and their threads.")
         .def(
             "__init__",
-            [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
-                new (self) MachineHandle{Machine::create(cores, crowded, hold(init))};
+            [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init, bool watched) {
+                new (self) MachineHandle{Machine::create(cores, crowded, hold(init), watched)};
             },
-            "cores"_a, "crowded"_a, "init"_a.none())
+            "cores"_a, "crowded"_a, "init"_a.none(), "watched"_a = false)
         .def("close",
              [](MachineHandle& self) {
                  if (self.machine->forked())
@@ -296,6 +311,10 @@ void bind_runtime(nb::module_& module) {
                      result.append(RunHandle{program, run});
                  return result;
              })
+        .def(
+            "activity", &activity,
+            "Of one that is watched: the time now, how long each slot has been idle, both in ns, how many steps it has "
+            "run, and how many runs and spawned calls are in flight.")
         .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); })
         .def_prop_ro(
             "lanes_looked_at",

@@ -127,6 +127,8 @@ void Caller::leave() {
                       }))) ||
         std::any_of(slot_.own.begin(), slot_.own.end(),
                     [](const Slot::Listed& listed) { return is_under_way(*listed.lane); });
+    if (machine_.watched) [[unlikely]]
+        slot_.idle.begin();
     machine_.leave_slot(slot_);
     // A worker was notified before, could not take the slot, and sleeps again.
     if (work_left || slot_.event_count.prepare_wait() != epoch)

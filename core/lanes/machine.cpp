@@ -68,23 +68,26 @@ void pin(std::thread& thread, int core) {
 
 }  // namespace
 
-Machine::Machine(const std::vector<int>& cores, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), few_listed(64 + 4 * cores.size()), init(std::move(its_init)), cores_(cores),
-      callers_core_(cores[0]), calls_(*this, cores.size()) {
+Machine::Machine(const std::vector<int>& cores, bool is_crowded, PythonObjectHandle its_init, bool is_watched)
+    : crowded(is_crowded), watched(is_watched), few_listed(64 + 4 * cores.size()), init(std::move(its_init)),
+      cores_(cores), callers_core_(cores[0]), calls_(*this, cores.size()) {
     cores_[0] = -1;
     sleepers = static_cast<std::uint32_t>(cores.size());
     for (std::uint32_t i = 0; i < cores.size(); ++i) {
         slots_.push_back(std::make_unique<Slot>());
         slots_.back()->index = i;
         slots_.back()->most_listed = few_listed;
+        if (watched)
+            slots_.back()->idle.begin();
     }
 }
 
 Machine::~Machine() { wait_for_notifiers(); }
 
-std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
+std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init,
+                                         bool watched) {
     prepare_process();
-    std::shared_ptr<Machine> machine(new Machine(cores, crowded, std::move(init)));
+    std::shared_ptr<Machine> machine(new Machine(cores, crowded, std::move(init), watched));
     try {
         for (std::size_t i = 0; i < cores.size(); ++i)
             machine->start(&Machine::work, i, machine->cores_[i]);

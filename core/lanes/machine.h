@@ -26,8 +26,9 @@ class Machine : public std::enable_shared_from_this<Machine> {
 public:
     // One slot per entry of `cores`: the core its worker is pinned to, or -1. The first core is left to callers: the
     // worker of slot 0 is not pinned. `crowded`: there are more slots than cores, so that polling takes the core from
-    // a thread that has work.
-    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
+    // a thread that has work. `watched`: somebody asks what it does, now and then.
+    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init,
+                                           bool watched);
     ~Machine();
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
@@ -112,11 +113,13 @@ public:
     void wake_own();
 
     const bool crowded;
+    const bool watched;                          // slots count how long they are idle, and runs their steps
     const std::size_t few_listed;                // lanes that a slot looks through again and again
     const PythonObjectHandle init;               // the function that every thread calls before its first task, or null
     std::atomic<std::uint32_t> sleepers{0};      // slots that are parked
     std::atomic<bool> priorities_differ{false};  // some run has had a priority that is not 0
     std::atomic<std::uint64_t> looked_at{0};     // statistics: lanes that refreshing has looked at
+    std::atomic<std::uint64_t> steps_ended{0};   // statistics: steps of the runs that have ended, if watched
 
 private:
     struct Cancelled {
@@ -125,7 +128,7 @@ private:
         std::int64_t deadline;
     };
 
-    Machine(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
+    Machine(const std::vector<int>& cores, bool crowded, PythonObjectHandle init, bool watched);
     void swap_cores(int callers_core);
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);

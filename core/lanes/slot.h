@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "lanes/idle_time.h"
 #include "lanes/lane.h"
 #include "park/event_count.h"
 #include "park/timeline.h"
@@ -68,6 +69,8 @@ public:
         std::uint64_t until;
     };
     std::vector<Registration> registered;  // while asleep: where this slot will be notified from
+
+    IdleTime idle;  // read by others; in a machine that is not watched, nobody writes it
 
     // --- guarded by the machine's mutex ---
     struct Incoming {

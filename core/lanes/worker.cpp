@@ -44,6 +44,8 @@ std::uint64_t Worker::await(Lane& lane, Timeline& timeline, std::uint64_t target
     python.release();
     // With other lanes to serve, look at them; alone, stay here while the other side is likely to be at work.
     const int polls = patience == kAlonePatience ? kInPlace : 0;
+    if (machine.watched && polls != 0) [[unlikely]]
+        slot.idle.begin();
     std::uint64_t value = timeline.value.load(std::memory_order_acquire);
     for (int i = 0; i < polls && value < target; ++i) {
         relax();  // every look takes the line from its writer: looking less often lets it get more done
@@ -53,6 +55,8 @@ std::uint64_t Worker::await(Lane& lane, Timeline& timeline, std::uint64_t target
     }
     if (value < target)
         lane.block(timeline, target);
+    else
+        end_idle();
     return value;
 }
 
@@ -160,8 +164,14 @@ bool Worker::stop_polling() {
     return std::exchange(polling_, false);
 }
 
+void Worker::end_idle() {
+    if (machine.watched && slot.idle.going()) [[unlikely]]
+        slot.idle.end();
+}
+
 void Worker::run(Lane& lane, bool calls) {
     const bool polled = stop_polling();
+    end_idle();
     slot.running.store(&lane, std::memory_order_relaxed);
     slot.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
     patience = slot.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
@@ -186,6 +196,7 @@ void Worker::run(Lane& lane, bool calls) {
 
 void Worker::run(SpawnedCall& call) {
     stop_polling();
+    end_idle();
     slot.in_call.store(true, std::memory_order_relaxed);
     // Against prepare_wait, Caller::leave and submit: they see that this slot looks after no lanes, or are seen here.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -287,6 +298,8 @@ bool Worker::polled_enough() {
     if (polls_++ == 0) {
         start_polling();
         polling_since_ = monotonic_ns();
+        if (machine.watched) [[unlikely]]
+            slot.idle.begin();
         polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
     } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
         return true;

@@ -78,6 +78,7 @@ private:
     bool calls_have_turn(std::int64_t now);
     void shorten_lists();
     bool polled_enough();
+    void end_idle();  // the slot has something to do
     void start_polling();
     bool stop_polling();
     bool waits_long() const;

@@ -107,6 +107,8 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     if (run->wants_callback)
         // Before it is done, and the machine can be closed; it waits for our mutex.
         machine->do_soon([run](PythonThread& python) { run_callbacks(*run, python); });
+    if (machine->watched) [[unlikely]]
+        machine->steps_ended.fetch_add(run->steps_run() * schedule->unrolled, std::memory_order_relaxed);
     run->done.store(true, std::memory_order_release);
     if (run->index != 0)
         publish(completed, run->index);

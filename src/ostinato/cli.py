@@ -274,6 +274,25 @@ def trace(script: Path, arguments: tuple[str, ...], output: Path | None) -> None
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def top(script: Path, arguments: tuple[str, ...]) -> None:
+    """Run a Python script and show what its programs do: steps per second, threads, devices.
+
+    On a terminal that is a table, with what the script prints above it. Elsewhere it is a line a second on standard
+    error. The exit status is the script's.
+    """
+    from ostinato.view.top import watch
+
+    status, history = watch([os.fspath(script), *arguments], script.name)
+    if history.machines:
+        click.echo(history.whole(), err=True)
+    elif status == 0:
+        raise click.ClickException(f"{script} made no machine: did it compile a program?")
+    sys.exit(status)
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-n", "size", type=click.IntRange(min=1), required=True, help="How many ranks.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -10,6 +10,9 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+ACTIVITY_PIPE = "OSTINATO_ACTIVITY"
+"""The variable by which ``ostinato top`` tells a script the number of the pipe to write to."""
+
 
 def usable_cores() -> list[int]:
     """Return the cores of the affinity mask, as many as the control group's quota pays for.

@@ -294,11 +294,16 @@ class Run:
 class Machine:
     """Slots and their threads."""
 
-    def __init__(self, cores: Sequence[int], crowded: bool, init: object | None) -> None: ...
+    def __init__(self, cores: Sequence[int], crowded: bool, init: object | None, watched: bool = False) -> None: ...
 
     def close(self) -> None: ...
 
     def in_flight(self) -> list: ...
+
+    def activity(self) -> tuple:
+        """
+        Of one that is watched: the time now, how long each slot has been idle, both in ns, how many steps it has run, and how many runs and spawned calls are in flight.
+        """
 
     @property
     def forked(self) -> bool: ...

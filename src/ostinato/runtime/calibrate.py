@@ -30,7 +30,7 @@ from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
 from ostinato.graph.task import task
 from ostinato.graph.variant import variants_of
-from ostinato.runtime.trace import untraced
+from ostinato.view.activity import unobserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -185,6 +185,7 @@ def _read_host(host: _Entry) -> MachineModel | None:
     return MachineModel(cores=1, source=source, **seconds) if right else None
 
 
+@unobserved()
 def _measure_host(cores: list[int]) -> tuple[dict[str, Any], str]:
     """Return what could be measured, by field of the model, and what is said of it."""
     from ostinato.runtime.machine import Machine
@@ -229,7 +230,7 @@ def _call_seconds(machine: Machine, called: Callable[..., object], lanes: int = 
     ops = [graph.task(called) for _ in range(OPS)]
     costs = dict.fromkeys(ops, LONGEST) if lanes > 1 else {}
     samples: list[float] = []
-    with untraced(), graph.compile(machine, lanes=lanes, costs=costs, adapt=False) as program:
+    with graph.compile(machine, lanes=lanes, costs=costs, adapt=False) as program:
         steps = 1
         while len(samples) < SAMPLES:
             begin = time.perf_counter()

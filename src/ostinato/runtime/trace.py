@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import functools
 import math
@@ -12,7 +11,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from ostinato.graph.body import Copy, Inserted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.text import counted
+from ostinato.view.activity import is_observed
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable, Step
@@ -204,22 +203,9 @@ def _merged(runs: list[Trace]) -> Trace:
     return dataclasses.replace(runs[0], records=records, dropped=sum(trace.dropped for trace in runs))
 
 
-_is_traced = ContextVar("_is_traced", default=True)
-
-
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """Leave out the programs that are made meanwhile: Ostinato measures with them, unknown to the user."""
-    token = _is_traced.set(False)
-    try:
-        yield
-    finally:
-        _is_traced.reset(token)
-
-
 def process_trace() -> ProcessTrace | None:
     """Return what traces the programs that are made now, if the environment of the process asks for it."""
-    return _asked_for() if _is_traced.get() else None
+    return _asked_for() if is_observed() else None
 
 
 @functools.cache

@@ -16,10 +16,12 @@ from ostinato.devices.device import is_usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.outcome import LeastFailure, log_failure, wait_for_all
 from ostinato.runtime.run import Explain, Unretrieved
+from ostinato.view.activity import process_activity
 
 if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
+    from ostinato.runtime.results import ProgramStatistics
 
 
 class Memory(NamedTuple):
@@ -122,6 +124,9 @@ class Engine(Protocol):
     number: int
     """In the order in which they were made."""
 
+    def statistics(self) -> ProgramStatistics:
+        """Return a snapshot of its counters."""
+
     @property
     def steps_run(self) -> int:
         """How many steps it has run."""
@@ -147,11 +152,13 @@ class Workers:
         self.known_devices = None if devices is None else processors_of(devices)
         pinned = [-1] * count if self.crowded else cores[:count]
         self._init = _Init(init) if init is not None else None
+        self._activity = process_activity()
         bound = os.sched_getaffinity(0)
         try:
             if not bound.issuperset(cores):  # threads inherit what OpenMP bound this one to
                 os.sched_setaffinity(0, cores)
-            self.core = _core.Machine(pinned, self.crowded, self._init.on_worker if self._init else None)
+            on_worker = self._init.on_worker if self._init else None
+            self.core = _core.Machine(pinned, self.crowded, on_worker, self._activity is not None)
         finally:
             os.sched_setaffinity(0, bound)
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -162,6 +169,8 @@ class Workers:
         _all.add(self)
         if self._init is not None:
             self._init.wait(count)
+        if self._activity is not None:
+            self._activity.watch(self)
 
     @property
     def processors(self) -> tuple[Processor, ...]:
@@ -221,6 +230,8 @@ class Workers:
             for run in left if cancel else ():
                 run.cancel()
             wait_for_all(left, cancel)
+            if self._activity is not None:
+                self._activity.tell()
         self.core.close()
         self._ended = True  # not before: interrupted, this may be called again
 

@@ -30,10 +30,10 @@ from ostinato.graph.variant import CPU
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.program import compile_graph
-from ostinato.runtime.trace import untraced
 from ostinato.tune.graphs.workload import Unmeasurable, Workload, copy_object
 from ostinato.tune.worker.channel import end_if_forked
 from ostinato.tune.worker.functions import described
+from ostinato.view.activity import unobserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -360,7 +360,7 @@ class DeviceBenchmark(Benchmark):
         for _ in range(count):
             graph.add_op(lambda _: (body, uses), op.name, on=self._device.name)
         try:
-            with untraced():
+            with unobserved():
                 return compile_graph(graph, self._machine, lanes=1, adapt=False, costing=cost_as_given({}))
         except GraphError as error:
             raise Failure(str(error)) from None
