@@ -80,9 +80,9 @@ format: .venv/installed-lint
 stubs: .venv/installed-test
 	$(BIN)/python -m nanobind.stubgen --quiet --recursive --module ostinato._core --output-dir src/ostinato
 
-# Those of the README; on a machine with nothing else to do.
+# Those of the README and the documentation; on a machine with nothing else to do. PICTURES: only some of them.
 pictures: .venv/installed-demo
-	$(BIN)/ostinato demo --output docs/pictures
+	$(BIN)/python tools/pictures docs/pictures $(PICTURES)
 
 examples: .venv/installed-test
 	for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example" || exit 1; done

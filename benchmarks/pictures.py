@@ -1,7 +1,12 @@
-"""Pictures of the results: time per task by pattern, efficiency by grain, and how far simulation is off."""
+"""Pictures of the results: time per task by pattern, efficiency by grain, and how far simulation is off.
+
+``python -m benchmarks.pictures RESULTS.json DIRECTORY`` draws those of a run that was written to a file.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +17,23 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from benchmarks import simulation
 from benchmarks.measure import Row
-from benchmarks.native import HAND, LOOP, ONE, TWO
+from benchmarks.native import ADAPTED, HAND, LOOP, ONE, TITLES, TWO
 
 INK = "#2b2d33"
 OURS = "#bc4b51"
-COLOURS = ("#8a8f99", "#e0a21c", "#5b8e7d", "#2a6f97", "#8d6a9f", "#b07d62")
+FURTHER = "#b9bfc8"
+OF_CONTESTANT = {
+    LOOP: "#8a8f99",
+    HAND: "#e0a21c",
+    TITLES["flags"]: "#d98cb3",
+    TITLES["queue"]: "#5b8e7d",
+    TITLES["tbb"]: "#2a6f97",
+    TITLES["taskflow"]: "#8d6a9f",
+    TITLES["openmp"]: "#b07d62",
+    ONE: INK,
+    TWO: OURS,
+    ADAPTED: "#e58a8c",
+}
 
 
 def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
@@ -24,21 +41,31 @@ def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
     contestants = list(dict.fromkeys(row.contestant for row in rows))
     figure, axes = plt.subplots(figsize=(12, 4.5), layout="constrained")
     width = 0.85 / len(contestants)
+    colours = _colours(contestants)
     for i, name in enumerate(contestants):
         own = {row.case: row for row in rows if row.contestant == name}
         present = [case for case in cases if case in own]
         heights = np.array([own[case].median for case in present])
         spread = np.abs(np.array([own[case].quartiles for case in present]).T - heights)
         places = [cases.index(case) + (i - (len(contestants) - 1) / 2) * width for case in present]
-        axes.bar(places, heights, width, yerr=spread, label=name, error_kw={"linewidth": 0.7})
+        axes.bar(places, heights, width, yerr=spread, label=name, color=colours[name], error_kw={"linewidth": 0.7})
     axes.set_yscale("log")
     axes.set_xticks(range(len(cases)), cases, rotation=20)
-    axes.set_ylabel("ns per task")
-    axes.set_title(title)
-    axes.grid(axis="y", alpha=0.3)
-    figure.legend(fontsize=8, ncols=len(contestants), loc="outside lower center")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: _grain(time)))
+    axes.set_ylabel("time per task", color=INK)
+    axes.set_title(title, loc="left", color=INK)
+    axes.tick_params(colors=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dfe2e7", linewidth=0.7)
+    axes.set_axisbelow(True)
+    figure.legend(fontsize=9, ncols=(len(contestants) + 1) // 2, loc="outside lower center", frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _colours(names: Sequence[str]) -> dict[str, str]:
+    """Return everybody's colour: the same in every picture, whoever is left out."""
+    return {name: OF_CONTESTANT.get(name, FURTHER) for name in names}
 
 
 def _efficiency(rows: Sequence[Row], metg: dict[str, float], path: Path) -> None:
@@ -48,14 +75,13 @@ def _efficiency(rows: Sequence[Row], metg: dict[str, float], path: Path) -> None
     """
     figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
     names = list(dict.fromkeys(row.contestant for row in rows))
-    others = [name for name in names if name not in (ONE, TWO)]
-    looks = {name: (COLOURS[place % len(COLOURS)], 1.3) for place, name in enumerate(others)}
-    looks |= {ONE: (INK, 2.2), TWO: (OURS, 2.6)}
+    colours = _colours(names)
+    widths = {ONE: 2.2, TWO: 2.6}
     axes.axhline(0.5, color="#8a8f99", linewidth=0.9)
     for name in sorted(names, key=lambda name: metg.get(name, np.inf)):
         own = [row for row in rows if row.contestant == name]
         grains = [float(row.case.split()[0]) for row in own]
-        colour, width = looks[name]
+        colour, width = colours[name], widths.get(name, 1.3)
         label = f"{name}: {_grain(metg[name], grains[0])}" if name in metg else name
         dashed = "--" if name in (LOOP, HAND) else "-"
         axes.plot(grains, [row.median for row in own], dashed, color=colour, linewidth=width, label=label)
@@ -143,3 +169,17 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
         written.append(directory / "simulation.png")
         _errors(own, written[-1])
     return written
+
+
+def main(results: Path, directory: Path) -> None:
+    """Draw what a run was written to."""
+    rows = [
+        Row(*(each[name] for name in ("benchmark", "case", "contestant", "unit")), tuple(each["samples"]))
+        for each in json.loads(results.read_text())["results"]
+    ]
+    for path in draw(rows, directory):
+        print(path)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -9,6 +9,8 @@ version = release = importlib.metadata.version("ostinato")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["style"]
+html_css_files = ["pictures.css"]
 html_title = f"Ostinato {version}"
 
 # The notebook has no outputs: they are made here, and a cell that raises fails the build.

@@ -35,6 +35,7 @@ FEW = 30
 _MOST_BOXES, _MOST_LAYERS, _MOST_IN_LAYER = 80, 24, 5
 _MOST_BACK = 10  # dependences on earlier steps that are drawn as lines
 _MOST_NAMES, _MOST_TOLD, _LETTERS = 4, 8, 32
+_LEGEND_LETTERS = 46
 _GAP, _BETWEEN, _MARGIN = 24.0, 46.0, 16.0
 
 
@@ -447,7 +448,8 @@ def _draw_node(scene: Scene, node: Node) -> None:
         y += 13
         parts.append(Words(line, middle, y, 10, "middle", ink))
     if node.is_marked:
-        parts.append(Words("↺", node.x + node.width + 2, node.y + 10, 12))
+        stacked = 4 * (len(node.ops) > 1)
+        parts.append(Words("↺", node.x + node.width + 3 + stacked, node.y + 10 + stacked, 12))
     scene.add(*parts, title=node.title)
 
 
@@ -577,7 +579,11 @@ def _draw_legend(scene: Scene, folded: Folded, back: Sequence[Arrow]) -> None:
     y = scene.add_legend(entries.items(), _MARGIN, scene.height + 8, width - 2 * _MARGIN)
     if any(node.is_marked for node in folded.nodes):
         y += 18
-        scene.add(Words("↺ also comes after operations of earlier steps or repeats", _MARGIN, y))
+        for line in wrap("↺ also comes after operations of earlier steps or repeats", _LEGEND_LETTERS):
+            scene.add(Words(line, _MARGIN, y))
+            scene.width = max(scene.width, _MARGIN * 2 + width_of(line, 11))
+            y += 15
+        y -= 15
     shown = list(folded.names.about.items())
     rest = [f"and {counted(len(shown) - 12, 'other array')}"] if len(shown) > 13 else []
     listed = [f"{name}: {about}" for name, about in (shown[:12] if rest else shown)] + rest

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _PITCH, _MARGIN = 960.0, 26.0, 36.0, 14.0
 _NARROWEST = 2.0  # bars that are narrower are joined with their neighbours
+_NAMED = 2.0  # times as wide are bars of one task only, where others are beside it
 _MOST_ROWS, _MOST_ARROWS, _MOST_TOLD = 32, 80, 2000
 
 
@@ -112,9 +113,9 @@ def _ticks(span: float) -> list[float]:
 
 
 def _joined(bars: Sequence[Bar], narrow: float) -> Iterator[Bar]:
-    """Yield bars, those too narrow to be seen joined with their neighbours."""
+    """Yield bars, those too narrow to be seen joined with their neighbours: with those of the same task first."""
     group: list[Bar] = []
-    for bar in bars:
+    for bar in _joined_by_task(bars, narrow):
         fits = group and bar.end - bar.begin < narrow and bar.begin - group[-1].end < narrow
         if group and not fits:
             yield _join(group)
@@ -125,6 +126,25 @@ def _joined(bars: Sequence[Bar], narrow: float) -> Iterator[Bar]:
             group = []
     if group:
         yield _join(group)
+
+
+def _joined_by_task(bars: Sequence[Bar], narrow: float) -> Iterator[Bar]:
+    """Yield bars, rows of those of one task that are too narrow joined where that is wide enough."""
+    group: list[Bar] = []
+
+    def joined() -> list[Bar]:
+        return [_join(group)] if group and group[-1].end - group[0].begin >= _NAMED * narrow else group
+
+    for bar in bars:
+        is_narrow = bar.end - bar.begin < narrow
+        if group and not (is_narrow and bar.name == group[0].name and bar.begin - group[-1].end < narrow):
+            yield from joined()
+            group = []
+        if is_narrow:
+            group.append(bar)
+        else:
+            yield bar
+    yield from joined()
 
 
 def _join(bars: list[Bar]) -> Bar:

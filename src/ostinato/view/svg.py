@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
 
 from ostinato.text import one_line
-from ostinato.view.palette import DIM, GRID, INK, ON_LIGHT, ink_on
+from ostinato.view.palette import DIM, GRID, INK, ON_LIGHT, REPORT, ink_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,13 @@ FONT = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _LETTER = 0.61  # of the size of the font
 _OF_PAGE = {INK: "currentColor", DIM: "currentColor", GRID: "currentColor"}
 _FAINTER = {DIM: 0.65, GRID: 0.2}
+
+_DARK_INK, _DARK_GROUND = REPORT["ink"][1], REPORT["ground"][1]
+_OWN_COLOURS = (
+    f":root{{color:{ON_LIGHT[INK]};background:#fff}}"
+    f"@media(prefers-color-scheme:dark){{:root{{color:{_DARK_INK};background:{_DARK_GROUND}}}}}"
+)
+"""Of a file: by the colours that the reader prefers."""
 
 Point = tuple[float, float]
 
@@ -169,13 +176,13 @@ class Scene:
 
     def svg(self, inline: bool = False) -> str:
         """Return the picture; `inline`: in a page, whose colours of text it takes."""
-        own = "" if inline else f"color:{ON_LIGHT[INK]};background:#fff;"
+        own = "" if inline else f"<style>{_OWN_COLOURS}</style>\n"
         body = "\n".join(markup for part in self.parts for markup in _markup(part))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {number(self.width)} {number(self.height)}" '
             f'width="{number(self.width)}" height="{number(self.height)}" role="img" '
             f'aria-label="{escape(one_line(self.described))}" '
-            f'style="{own}font-family:{FONT}">\n{body}\n</svg>\n'
+            f'style="font-family:{FONT}">\n{own}{body}\n</svg>\n'
         )
 
     def save(self, path: str | os.PathLike[str], what: str) -> None:

@@ -321,3 +321,54 @@ def test_a_scene_shrinks_to_what_a_picture_can_be(tmp_path):
     scene = Scene("long", 400, 40_000, [Box(0, 0, 10, 39_000, "#ffffff"), Words("end", 0, 39_990)])
     scene.save(tmp_path / "long.png", "a picture")
     assert width_of("end", 10) < 40
+
+
+def test_narrow_bars_are_joined_with_those_of_the_same_task_first():
+    from ostinato.view.lane_picture import Bar, draw_rows
+
+    def bars(begin: int, count: int, name: str) -> list[Bar]:
+        return [Bar(begin + i, begin + i + 1, name, "#123456", name, name) for i in range(count)]
+
+    svg = draw_rows(
+        "lanes", [("lane 0", [*bars(0, 500, "relax"), *bars(500, 500, "norm"), *bars(1000, 1, "end")])], []
+    ).svg()
+    assert "500 x relax" in svg
+    assert "500 x norm" in svg
+    assert "several tasks" not in svg
+    mixed = [bar for i in range(1000) for bar in bars(i, 1, f"task{i % 2}")]
+    assert "several tasks" in draw_rows("lanes", [("lane 0", mixed)], []).svg()
+
+
+def test_the_legend_of_a_narrow_graph_is_not_cut():
+    from ostinato.view.graph_picture import draw_graph
+    from ostinato.view.svg import Titled
+
+    u, v, parts, change = np.zeros(98), np.zeros(98), np.zeros(12), np.zeros(1)
+    with ost.capture() as graph:
+        for src, dst in ((u, v), (v, u), (u, v), (v, u)):
+            for at in range(0, 96, 8):
+                graph.task(print, src[at : at + 10], dst[at + 1 : at + 9], access=(ost.Read, ost.Write), name="a")
+            for at in range(12):
+                graph.task(
+                    print, dst[at * 8 + 1 : at * 8 + 9], parts[at : at + 1], access=(ost.Read, ost.Write), name="b"
+                )
+            graph.task(print, parts, change, access=(ost.Read, ost.Write), name="c")
+            graph.task(print, dst, change, access=(ost.ReadWrite, ost.Read), name="d")
+    scene = draw_graph(graph)
+    words = [part for part in scene.parts if isinstance(part, Words)]
+    words += [
+        each for part in scene.parts if isinstance(part, Titled) for each in part.parts if isinstance(each, Words)
+    ]
+    assert any("repeats" in part.words for part in words)
+    for part in words:
+        if part.anchor == "start":
+            assert part.x + width_of(part.words, part.size) <= scene.width, part
+
+
+def test_a_saved_picture_is_dark_on_a_dark_page(tmp_path):
+    x = np.zeros(1)
+    with ost.capture() as graph:
+        graph.fill(x, 1.0)
+    graph.draw(tmp_path / "step.svg")
+    assert "@media(prefers-color-scheme:dark)" in (tmp_path / "step.svg").read_text()
+    assert "@media" not in graph._repr_html_().replace("ostinato{", "")
