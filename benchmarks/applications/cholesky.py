@@ -13,6 +13,7 @@ from scipy.linalg.blas import dtrsm
 import ostinato as ost
 from benchmarks.applications.application import OURS, PLAIN, Application, Start
 from benchmarks.applications.peers import (
+    LOOPS,
     Advance,
     Here,
     Stages,
@@ -132,8 +133,7 @@ class Cholesky(Application):
             OURS: partial(self._ours, KERNELS),
             f"{OURS}, NumPy": partial(self._ours, TASKS),
             "loop over tiles": self.by(by_loop),
-            "OpenMP": partial(self._loops, "openmp"),
-            "oneTBB": partial(self._loops, "tbb"),
+            **{name: partial(self._loops, threading) for name, threading in LOOPS.items()},
             "JAX": self._jax,
             **self.schedulers(),
         }

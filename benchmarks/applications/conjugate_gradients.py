@@ -11,7 +11,7 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.applications.application import OURS, PLAIN, Application, Start
-from benchmarks.applications.peers import Advance, Here, Stages, address, import_jax, import_numba, loops
+from benchmarks.applications.peers import LOOPS, Advance, Here, Stages, address, import_jax, import_numba, loops
 
 numba = import_numba()
 BLOCKS = 8
@@ -161,8 +161,7 @@ class ConjugateGradients(Application):
             PLAIN: self._plain,
             OURS: self._ours,
             "Numba prange": self._numba,
-            "OpenMP": partial(self._loops, "openmp"),
-            "oneTBB": partial(self._loops, "tbb"),
+            **{name: partial(self._loops, threading) for name, threading in LOOPS.items()},
             "JAX": self._jax,
             "SciPy": self._scipy,
             **self.schedulers(("thread pool",)),

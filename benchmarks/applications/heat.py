@@ -11,7 +11,7 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.applications.application import OURS, PLAIN, Application, Start
-from benchmarks.applications.peers import Advance, Here, Stages, address, import_jax, import_numba, loops
+from benchmarks.applications.peers import LOOPS, Advance, Here, Stages, address, import_jax, import_numba, loops
 
 numba = import_numba()
 RATE, STRIPS, STRIP_BYTES = 0.2, 16, 1 << 19
@@ -67,8 +67,7 @@ class Heat(Application):
             PLAIN: self._plain,
             OURS: self._ours,
             "Numba prange": self._numba,
-            "OpenMP": partial(self._loops, "openmp"),
-            "oneTBB": partial(self._loops, "tbb"),
+            **{name: partial(self._loops, threading) for name, threading in LOOPS.items()},
             "JAX": self._jax,
             **self.schedulers(),
         }

@@ -13,7 +13,7 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.applications.application import OURS, PLAIN, Application, Start
-from benchmarks.applications.peers import Advance, Here, Stages, fortran, import_jax, import_numba, loops
+from benchmarks.applications.peers import LOOPS, Advance, Here, Stages, fortran, import_jax, import_numba, loops
 
 WIDTHS = (256, 512, 512, 64)
 TILE = 128  # rows; with fewer, BLAS packs the weights too often
@@ -77,8 +77,7 @@ class Inference(Application):
             OURS: partial(self._ours, dense_kernel),
             f"{OURS}, NumPy": partial(self._ours, dense_task),
             "Numba prange": self._numba,
-            "OpenMP": partial(self._loops, "openmp"),
-            "oneTBB": partial(self._loops, "tbb"),
+            **{name: partial(self._loops, threading) for name, threading in LOOPS.items()},
             "JAX": self._jax,
             **self.schedulers(),
         }

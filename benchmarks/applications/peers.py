@@ -20,6 +20,9 @@ from benchmarks.peers import library
 THREADS = 2
 PACKAGES = ("scipy", "numba", "jax", "joblib", "dask", "tbb", "threadpoolctl")
 
+#: What runs the loops of the applications in C++, and what their source file is called after.
+LOOPS = {"OpenMP": "openmp", "oneTBB": "tbb", "Taskflow": "taskflow"}
+
 #: Runs so many more steps, and returns the newest result.
 Advance = Callable[[int], Any]
 #: A function and its arguments.
@@ -87,7 +90,7 @@ def import_jax() -> Any:
 
 
 def loops(threading: str) -> ctypes.CDLL:
-    """Return the applications as C++, with loops run by OpenMP ("openmp") or oneTBB ("tbb")."""
+    """Return the applications as C++, with loops run by "openmp", "tbb" or "taskflow"."""
     return library(f"applications_{threading}")
 
 

@@ -31,6 +31,7 @@ _EXTRA = {
     "openmp": ["-fopenmp"],
     "applications_openmp": ["-fopenmp", *_SAME_ARITHMETIC],
     "applications_tbb": ["-fopenmp-simd", *_SAME_ARITHMETIC, *_TBB],
+    "applications_taskflow": ["-fopenmp-simd", *_SAME_ARITHMETIC],
 }
 PEERS = ("loop", "pair", "flags", "queue", "tbb", "taskflow", "openmp")
 
