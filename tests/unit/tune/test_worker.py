@@ -252,7 +252,8 @@ def test_a_slow_candidate_is_cut(worker: Worker) -> None:
 def test_one_sample_is_taken_however_long_it_takes(worker: Worker) -> None:
     fields = {"policy": {"max_seconds": 0.01, "min_samples": 100}, "simulation": None}
     result = worker.ask(request("sleeping", {"seconds": 0.05}, **fields))
-    assert (result["status"], len(result["ns"])) == ("ok", 1)
+    assert result["status"] in ("ok", "contended")  # contended where another process uses the core meanwhile
+    assert len(result["ns"]) == 1
     assert result["ns"][0] > 50e6
 
 
