@@ -154,11 +154,10 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     mpl.use("Agg")
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, title in (("native", "Empty native tasks"), ("python", "Empty Python tasks")):
-        own = [row for row in rows if row.benchmark == name]
-        if own:
-            written.append(directory / f"{name}.png")
-            _bars(title, own, written[-1])
+    own = [row for row in rows if row.benchmark == "native"]
+    if own:
+        written.append(directory / "native.png")
+        _bars("Empty native tasks", own, written[-1])
     own = [row for row in rows if row.benchmark == "metg" and row.unit == "efficiency"]
     if own:
         written.append(directory / "metg.png")

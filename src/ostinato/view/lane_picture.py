@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -215,9 +215,11 @@ def _workers(executable: Executable) -> list[str]:
     return found
 
 
-def _in_order(executable: Executable) -> Iterable[int]:
-    """Return the lanes by the thread that they are at home on."""
-    return np.argsort(executable.step.placement.affinity, kind="stable").tolist()  # type: ignore[no-any-return]
+def _in_order(executable: Executable) -> list[int]:
+    """Return the lanes with operations of the step, by the thread that they are at home on."""
+    nodes = len(executable.step.nodes)
+    lanes = np.argsort(executable.step.placement.affinity, kind="stable").tolist()
+    return [lane for lane in lanes if (executable.lane_ops[lane] < nodes).any()]
 
 
 def _lane_label(executable: Executable, lane: int) -> str:
@@ -231,7 +233,7 @@ def _lane_label(executable: Executable, lane: int) -> str:
 
 def program_page(executable: Executable, names: ArrayNames, explained: str) -> str:
     """Return a program as notebooks show it: its lanes, and what `Program.explain` says."""
-    nodes, lanes = executable.step.nodes, executable.lane_ops
+    nodes, lanes = executable.step.nodes, _in_order(executable)
     title = f"Program of {counted(len(nodes), 'operation')} on {counted(len(lanes), 'lane')}"
     told = disclosed("Explained", f'<pre class="scroll">{escape(explained)}</pre>')
     return page(title, picture(draw_lanes(executable, names).svg(inline=True)), told)

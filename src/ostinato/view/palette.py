@@ -17,8 +17,8 @@ WAIT = "#e9b5b0"
 """A thread that waits for another."""
 MIXED = "#c9ccd3"
 """Operations of several tasks in one bar; what is left of earlier steps."""
-STEP = "#dbe6f3"
-"""From the begin to the end of a step."""
+STEP = "#9db4ce"
+"""From the begin to the end of a step; neither glaring on a dark page nor lost on a light one."""
 
 STEPS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
 """Things that are counted, such as steps or variants, one after the other."""
