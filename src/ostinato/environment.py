@@ -8,7 +8,6 @@ import os
 import re
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 
 ACTIVITY_PIPE = "OSTINATO_ACTIVITY"
 """The variable by which ``ostinato top`` tells a script the number of the pipe to write to."""
@@ -25,7 +24,7 @@ def usable_cores() -> list[int]:
     True
     """
     cores = sorted(os.sched_getaffinity(0) | _openmp_cores())
-    quota = _quota(Path("/sys/fs/cgroup"))
+    quota = _quota("/sys/fs/cgroup")
     return cores if quota is None else cores[: max(1, min(len(cores), math.ceil(quota)))]
 
 
@@ -34,7 +33,7 @@ def _openmp_cores() -> set[int]:
     if os.environ.get("OMP_PROC_BIND", "false").lower() == "false":
         return set()
     cores: set[int] = set()
-    mapped = Path("/proc/self/maps").read_text()
+    mapped = _read("/proc/self/maps")
     for path in set(re.findall(r"/.*/(?:libgomp|libi?omp5?)\b[^/\n]*\.so[.\d]*$", mapped, re.MULTILINE)):
         library = ctypes.CDLL(path)
         for place in range(library.omp_get_num_places()):
@@ -44,18 +43,23 @@ def _openmp_cores() -> set[int]:
     return cores
 
 
-def _quota(root: Path) -> float | None:
+def _quota(root: str | os.PathLike[str]) -> float | None:
     """Return how many cores' worth of time the control group gets; None for no limit."""
     try:
-        limit, period = (root / "cpu.max").read_text().split()
+        limit, period = _read(root, "cpu.max").split()
         return None if limit == "max" else int(limit) / int(period)
     except (OSError, ValueError):
         pass
     try:
-        micros = int((root / "cpu/cpu.cfs_quota_us").read_text())
-        return None if micros < 0 else micros / int((root / "cpu/cpu.cfs_period_us").read_text())
+        micros = int(_read(root, "cpu/cpu.cfs_quota_us"))
+        return None if micros < 0 else micros / int(_read(root, "cpu/cpu.cfs_period_us"))
     except (OSError, ValueError):
         return None
+
+
+def _read(*path: str | os.PathLike[str]) -> str:
+    with open(os.path.join(*path)) as file:
+        return file.read()
 
 
 def cache_bytes() -> int:
@@ -66,12 +70,12 @@ def cache_bytes() -> int:
     >>> cache_bytes() >= 0
     True
     """
-    largest = 0
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        with suppress(OSError, ValueError):
-            if (index / "type").read_text().strip() != "Instruction":
-                size = (index / "size").read_text().strip()
-                sharing = _count_cores((index / "shared_cpu_list").read_text().strip())
+    caches, largest = "/sys/devices/system/cpu/cpu0/cache", 0
+    for name in os.listdir(caches) if os.path.isdir(caches) else ():
+        with suppress(OSError, ValueError):  # what is there besides caches has no type
+            if _read(caches, name, "type").strip() != "Instruction":
+                size = _read(caches, name, "size").strip()
+                sharing = _count_cores(_read(caches, name, "shared_cpu_list").strip())
                 largest = max(largest, int(size.removesuffix("K")) * 1024 // sharing)
     return largest
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 _Given = ParamSpec("_Given")
@@ -22,15 +21,16 @@ class Stages:
     def __init__(self) -> None:
         directory = os.environ.get("OSTINATO_DUMP")
         self._stage = itertools.count()
-        self._prefix: Path | None = None
+        self._prefix = ""
         if directory:
-            Path(directory).mkdir(parents=True, exist_ok=True)
-            self._prefix = Path(directory, f"{os.getpid()}-{next(_compiles):03}")
+            os.makedirs(directory, exist_ok=True)
+            self._prefix = os.path.join(directory, f"{os.getpid()}-{next(_compiles):03}")
 
     def run(self, run_pass: Callable[_Given, _Stage], *given: _Given.args, **named: _Given.kwargs) -> _Stage:
         """Return what a pass returns, having written it."""
         found = run_pass(*given, **named)
-        if self._prefix is not None:
-            name = f"{self._prefix.name}-{next(self._stage):02}-{run_pass.__name__}.txt"
-            self._prefix.with_name(name).write_text(f"{found}\n", encoding="utf-8")
+        if self._prefix:
+            name = f"{self._prefix}-{next(self._stage):02}-{run_pass.__name__}.txt"
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(f"{found}\n")
         return found

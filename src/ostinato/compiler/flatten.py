@@ -33,7 +33,7 @@ class Inference(NamedTuple):
     apart: tuple[tuple[int, int], ...]  # Ranges within; of two ops of the same one, neither follows from the other.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Flat:
     """A graph without nested graphs, before dependences follow from accesses."""
 

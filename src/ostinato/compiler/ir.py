@@ -143,7 +143,7 @@ class Node(Op):
         return self if found is None else found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Target:
     """The machine to compile for.
 
@@ -252,7 +252,7 @@ class Streams(NamedTuple):
         return self._replace(of=np.append(self.of, np.full(nodes - len(self.of), -1, np.int32)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Step:
     """The nodes of one step with all that passes know of them."""
 
@@ -351,7 +351,7 @@ def _listed(nodes: IntArray, distances: IntArray, begin: int, end: int) -> str:
     return " ".join(f"{node}-{distance}" if distance else f"{node}" for node, distance in pairs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Executable:
     """A compiled step: what `pipeline.compile` returns. The runtime lowers it onto arrays and instantiates it."""
 

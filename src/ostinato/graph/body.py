@@ -45,6 +45,10 @@ class Body:
     works_elsewhere: ClassVar[bool] = False
     """Whether, where a thread waits for it, no core does its work meanwhile."""
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, "__slots__", ()))
+        return f"{type(self).__name__}({fields})"
+
     @property
     def takes_stream(self) -> bool:
         """Whether it puts its work on the stream of a device."""
@@ -95,7 +99,7 @@ class _Call(Body):
         return self.takes_stream
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PythonCall(_Call):
     """A call of a Python function, that of `task`.
 
@@ -164,7 +168,7 @@ class PythonCall(_Call):
         return self.packing.arguments(self.args), self.packing.keywords
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class NativeCall(_Call):
     """A call of a C function.
 
@@ -188,7 +192,7 @@ class NativeCall(_Call):
         return split(self.args, ())
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Copy(Body):
     """A copy of `source` into `target`, combined by `reduce`, gathered by `indices`, scattered by `scatter`."""
 
@@ -205,7 +209,7 @@ class Copy(Body):
         return Copy(new(self.source), new(self.target), self.reduce, indices, scatter)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Fill(Body):
     """An assignment to all of `target`: of a `Param`, or of an array of its dtype that broadcasts to its shape."""
 
@@ -223,7 +227,7 @@ class Fill(Body):
         return Fill(self.target, new(self.value, lambda value, _: fill_value(value, self.target.arrays[0])))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Until(Body):
     """A look at `flag` in every `every`-th step: where it is nonzero, that step is the run's last."""
 
@@ -234,7 +238,7 @@ class Until(Body):
         return Until(new(self.flag), self.every)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Precondition(Body):
     """Something outside that must have happened before what comes after this, in a run's first step."""
 
@@ -244,14 +248,14 @@ class Precondition(Body):
     waits_outside = True
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Postcondition(Body):
     """An event that each run gives: what comes before this is done, in its last step."""
 
     name: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Arrive(Body):
     """`count` arrivals at `barrier`, with `value` for its reduction; each may be a `Param`. No value: `NO_VALUE`."""
 
@@ -268,7 +272,7 @@ class Arrive(Body):
         return Arrive(barrier, new(self.count, _as_count), Arrive.NO_VALUE if value is None else value)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Await(Body):
     """A wait for the phase of `barrier` that belongs to the step."""
 
@@ -281,7 +285,7 @@ class Await(Body):
         return Await(new(self.barrier, _as_barrier)) if isinstance(self.barrier, Param) else self
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Acquire(Body):
     """A request for `reservation`, done when it is granted."""
 
@@ -291,14 +295,14 @@ class Acquire(Body):
     waits_outside = True
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Release(Body):
     """Gives `reservation` back."""
 
     reservation: Reservation
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Nested(Body):
     """All of another graph, as one op.
 

@@ -19,13 +19,10 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.pipeline.compile import schedule_unrolled
-from ostinato.compiler.schedule.caches import find_footprints
 from ostinato.compiler.unroll import find_ring_period, unroll, why_not_unrolled
 from ostinato.compiler.wording import duration
 from ostinato.environment import cache_bytes
 from ostinato.runtime.calibrate import LEARNED, level_costs, remember_ops
-from ostinato.runtime.sequential_test import ABTest
-from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
 from ostinato.text import counted
 
@@ -382,6 +379,8 @@ class Learning:
         if times < 2 or self._unrolling is kept:
             return False
         self._unrolling = kept
+        from ostinato.compiler.schedule.caches import find_footprints
+
         usable = cache_bytes()
         footprints = find_footprints(unroll(step, period).nodes)
         if not footprints.bytes.size:  # ops without arrays
@@ -401,6 +400,8 @@ class Learning:
         times = unrolled.executable.unrolled
         warm, timed = plan_turn(turn_seconds, self._step_seconds)
         timed = max(timed, times)
+        from ostinato.runtime.sequential_test import ABTest
+
         test, found = ABTest(_ALPHA), Times()
         yield from compare(pair, warm, timed, _MOST_PAIRS, test, found)
         self._pairs += test.pairs
@@ -421,6 +422,8 @@ class Learning:
         """Compare the schedule that is kept with another one, and keep the faster one; return the seconds lost."""
         kept = self._engine.kept
         warm, timed = plan_turn(turn_seconds, self._step_seconds)
+        from ostinato.runtime.sequential_test import ABTest
+
         test, times = ABTest(alpha), Times()
         yield from compare((kept, other), warm, timed, _MOST_PAIRS, test, times)
         self._pairs += test.pairs
@@ -484,6 +487,8 @@ class Learning:
             trace = yield Turn(self._engine.kept, wanted - traced, traced=True)
             if not isinstance(trace, float | None):
                 traced += len(np.unique(trace.records["step"]))
+                from ostinato.runtime.trace import durations
+
                 found.append(durations(trace, costs, "traced"))
         costs = found[0]._replace(
             seconds=np.median([each.seconds for each in found], axis=0),

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -403,10 +402,12 @@ def _look(arg: object) -> object:
 
 
 def _label(op: Op, body: PythonCall | NativeCall) -> str:
+    from zlib import crc32
+
     task = variants_of(body)[0].task
     function: Any = getattr(task, "function", None)
     code = getattr(function, "__code__", None)
-    name = op.name if code is None else f"{function.__module__}:{function.__qualname__}:{zlib.crc32(code.co_code):x}"
+    name = op.name if code is None else f"{function.__module__}:{function.__qualname__}:{crc32(code.co_code):x}"
     return f"{name}({', '.join(map(_described, body.args))})"[:MOST_LABEL]
 
 

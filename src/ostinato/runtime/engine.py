@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -21,15 +20,13 @@ from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError, GraphError, describe_error
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await, Precondition
-from ostinato.ranks.channels import find_ends
-from ostinato.ranks.shared import SharedRuns
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
+from ostinato.runtime.counters import ProgramStatistics, counters
 from ostinato.runtime.outcome import deliver, ended, outcome, wait_for_all
+from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebind import Rebinding, detach
-from ostinato.runtime.results import ProgramStatistics, counters
 from ostinato.runtime.run import Unretrieved
-from ostinato.runtime.trace import make_trace, process_trace
 from ostinato.runtime.workers import report_at_end
 
 if TYPE_CHECKING:
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.messages import Group
     from ostinato.graph.ring import Ring
+    from ostinato.ranks.shared import SharedRuns
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
@@ -119,11 +117,11 @@ class Instances:
         self._forgotten = ProgramStatistics.sum([found, *([self._forgotten] if self._forgotten else [])])._asdict()
 
 
-@dataclass(slots=True)
 class _Instance:
-    core: _core.Program
-    lowered: Lowered
-    waits: bool
+    __slots__ = ("core", "lowered", "waits")
+
+    def __init__(self, core: _core.Program, lowered: Lowered, waits: bool) -> None:
+        self.core, self.lowered, self.waits = core, lowered, waits
 
 
 _Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
@@ -273,6 +271,9 @@ class Engine:
 
     def _join(self, group: Group, made: Executable) -> None:
         """Let the ranks that the program has messages between take part in its runs."""
+        from ostinato.ranks.channels import find_ends  # here: few programs have ranks, traces or several instances
+        from ostinato.ranks.shared import SharedRuns
+
         if self.runs not in ("pipelined", "once"):
             raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {self.runs!r}")
         edges = made.step.edges
@@ -388,6 +389,8 @@ class Engine:
 
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
+        from ostinato.runtime.trace import make_trace
+
         return make_trace(run, self.executable, self.workers)
 
     def note_run(self) -> None:

@@ -33,7 +33,6 @@ from ostinato.runtime.engine import Engine
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
-from ostinato.runtime.sequential import replay_eagerly
 from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
     from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
-    from ostinato.runtime.results import ProgramStatistics, Retuning, Verified
+    from ostinato.runtime.counters import ProgramStatistics
+    from ostinato.runtime.results import Retuning, Verified
     from ostinato.view.graph_picture import ArrayNames
     from ostinato.view.simulation import Prediction
     from ostinato.view.trace import Trace
@@ -305,6 +305,8 @@ class Program:
         array([0.125, 0.125])
         """
         self._engine.check_open()
+        from ostinato.runtime.sequential import replay_eagerly  # here: most programs only replay
+
         self._refuse_ranks("replay_eagerly")
         self._engine.note_run()
         return replay_eagerly(self._engine, count(steps), merge_params(params, more_params))

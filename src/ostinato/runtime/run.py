@@ -15,7 +15,6 @@ from ostinato.events import Event
 from ostinato.events.event import limit, make_future
 from ostinato.graph.body import Precondition
 from ostinato.runtime.outcome import LeastFailure, log_failure
-from ostinato.runtime.profile import Profile, make_profile
 from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.graph.op import Op
     from ostinato.runtime.engine import Engine
+    from ostinato.runtime.profile import Profile
 
 _log = logging.getLogger("ostinato")
 
@@ -199,6 +199,8 @@ class Run:
         if self._profile is None and self._profiled:
             if not self._core.done:
                 raise RuntimeError("the run has not ended; its profile is there when it has")
+            from ostinato.runtime.profile import make_profile
+
             self._profile = make_profile(self._core, self._engine.executable, self._engine.workers)
         return self._profile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -45,13 +45,13 @@ Result: TypeAlias = "float | Trace | None"
 """The seconds of a timed step, or the trace; None: not asked for, or something came in between."""
 
 
-@dataclass
 class Times:
     """The seconds of a step of two schedules, turn by turn."""
 
-    one: list[float] = field(default_factory=list)
-    other: list[float] = field(default_factory=list)
-    busy: bool = False  # other threads kept the program busy
+    def __init__(self) -> None:
+        self.one: list[float] = []
+        self.other: list[float] = []
+        self.busy = False  # other threads kept the program busy
 
 
 def compare(

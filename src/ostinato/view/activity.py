@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import threading
 import weakref
@@ -85,6 +84,8 @@ class Activity:
         """Write a line."""
         if os.getpid() != self._process:
             return  # a forked child: its machines are not those that are watched
+        import json  # only processes that are watched need it
+
         with self._lock:
             if self._descriptor < 0:
                 return

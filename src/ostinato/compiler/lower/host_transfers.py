@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operations import Reduction
 
 
-@dataclass(frozen=True)
-class HostTransfer:
+class HostTransfer(NamedTuple):
     """A call of the core's task `native` with `operands` and `scalars`, or of `function` with `args`."""
 
     native: str | None = None

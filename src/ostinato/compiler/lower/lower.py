@@ -6,7 +6,6 @@ from functools import partial
 
 from ostinato import _core
 from ostinato.compiler.ir import Executable, Step
-from ostinato.compiler.lower.devices import DeviceTables
 from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, lower_nodes
 from ostinato.devices.device import translate_failures
 
@@ -39,6 +38,8 @@ def lower(
     step = executable.step
     if not step.uses_devices:
         return lower_nodes(step.summary, executable.core, executable.slots, substitute, outside)
+    from ostinato.compiler.lower.devices import DeviceTables
+
     tables = DeviceTables(executable, streams or _open_streams(step, processors), substitute)
     for op in step.nodes:
         tables.add(op)

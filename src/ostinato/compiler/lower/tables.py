@@ -39,7 +39,7 @@ Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
 """What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Lowered:
     """A plan, and the values that each run must bring for it, in order."""
 

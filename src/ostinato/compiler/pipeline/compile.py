@@ -12,15 +12,12 @@ import numpy as np
 from ostinato import _core
 from ostinato._core import Kind
 from ostinato.compiler.assign_devices import assign_devices, uses_devices
-from ostinato.compiler.coherence.insert_copies import insert_copies
 from ostinato.compiler.costs import Costing, Costs, cost_by_estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Edges, Executable, Placement, Step, Target, edges_of
 from ostinato.compiler.lower.tables import periods_of
-from ostinato.compiler.ranks.distribute import distribute
-from ostinato.compiler.schedule.caches import count_fetched_bytes, find_footprints, find_order_for_caches
 from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.operations import list_operations
 from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
@@ -32,8 +29,6 @@ from ostinato.compiler.streams.assign_streams import (
     order_fences,
     split_host_lanes,
 )
-from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
-from ostinato.compiler.unroll import find_ring_period, unroll
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 from ostinato.graph.messages import Message
 
@@ -52,10 +47,15 @@ def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -
     stages = Stages()
     flat = stages.run(flatten, graph)
     if graph.group is not None:
+        from ostinato.compiler.ranks.distribute import distribute  # here: most graphs have no ranks, and no devices
+
         flat = stages.run(distribute, flat, graph.group)
     step = stages.run(infer_dependences, flat)
     step = stages.run(choose_variants, step, target, costing)
     if uses_devices(step.summary):
+        from ostinato.compiler.coherence.insert_copies import insert_copies
+        from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
+
         before = step
         for use_device in (assign_devices, insert_copies, chain_steps, hold_device_work, assign_streams, insert_fences):
             step = stages.run(use_device, step, target)
@@ -73,6 +73,9 @@ def schedule_unrolled(executable: Executable, times: int, cache_bytes: int) -> t
 
     Ops stay on their threads, each of which has one lane.
     """
+    from ostinato.compiler.schedule.caches import count_fetched_bytes, find_footprints, find_order_for_caches
+    from ostinato.compiler.unroll import find_ring_period, unroll
+
     step, target = executable.step, executable.target
     whole = list_operations(unroll(step, times), target)
     threads, lane = np.unique(step.placement.affinity[step.placement.lane], return_inverse=True)

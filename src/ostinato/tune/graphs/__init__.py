@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from pathlib import Path
 
 from ostinato.compiler.costs import Costed, Costing, cost_by_estimate
+from ostinato.compiler.summary import summarize
 from ostinato.environment import default_store
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
+from ostinato.tune.graphs.names import name_in_store, operation_of
 
 
 def costing(store: str | os.PathLike[str] | None) -> Costing:
@@ -23,46 +24,54 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
     `TuningError`; the costing itself raises it if a named store cannot be read.
     """
     named = store is not None
-    path = Path(os.path.abspath(store) if store is not None else default_store())
+    path = os.path.abspath(store) if store is not None else default_store()
 
     def costed(ops: tuple[Op, ...]) -> Costed:
         if not os.path.isfile(path) and not _remembered(path):
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
             return cost_by_estimate(ops)
-        if not named and not _remembered(path) and not _may_have_costs(path):
+        if not named and not _remembered(path) and not _may_have_costs(path, ops):
             return cost_by_estimate(ops)
+        from pathlib import Path
+
         from ostinato.tune.graphs.stored_costs import stored_costs
 
-        return stored_costs(ops, path, named)
+        return stored_costs(ops, Path(path), named)
 
     if named and not os.path.isfile(path):
         costed(())
     return costed
 
 
-def _remembered(path: Path) -> bool:
+def _remembered(path: str) -> bool:
     """Whether this process has tuned something that is in no file."""
     memory = sys.modules.get("ostinato.tune.graphs.cost_store")
     return memory is not None and bool(memory.knows(path))
 
 
-def _may_have_costs(path: Path) -> bool:
-    """Whether a store has anything of graphs. One that has calibrations only is not worth the tuner's import."""
+def _may_have_costs(path: str, ops: tuple[Op, ...]) -> bool:
+    """Whether a store has anything of the tasks of ops. One that has not is not worth the tuner's import."""
     if "ostinato.tune.graphs.stored_costs" in sys.modules:
         return True
     try:
         states = [os.stat(file) for file in (path, f"{path}-wal") if os.path.exists(file)]
     except OSError:
         return True
-    return _has_graphs(path, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
+    import json
+
+    summary = summarize(ops)
+    different = [*summary.first.tolist(), *summary.others.tolist()]
+    names = {name_in_store(ops[index].body) for index in different}
+    operations = frozenset(json.dumps(operation_of(name)) for name in names if name is not None)
+    return _has_any(path, operations, tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in states))
 
 
 @functools.lru_cache(maxsize=8)
-def _has_graphs(path: Path, state: object) -> bool:
+def _has_any(path: str, operations: frozenset[str], state: object) -> bool:
     from ostinato.tune.store.database import StoreError, holds
 
     try:
-        return holds(path, "graph: ")
+        return holds(path, operations)
     except StoreError:
         return True  # reading it for the costs says what is wrong

@@ -21,7 +21,8 @@ from ostinato.graph.variant import CPU, Variant
 from ostinato.tune.candidate import Candidate, canonical, digest, plain
 from ostinato.tune.graphs.call_context import CallContexts, Checked
 from ostinato.tune.graphs.identity import source_of
-from ostinato.tune.graphs.record import Record, Snapshot, Stored, operation_of, snapshot_of
+from ostinato.tune.graphs.names import operation_of
+from ostinato.tune.graphs.record import Record, Snapshot, Stored, snapshot_of
 from ostinato.tune.graphs.signature import Signature
 from ostinato.tune.leases.cpu import cpu_device
 from ostinato.tune.leases.device import Device
@@ -65,9 +66,9 @@ def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], re
     alike[digests] = _Remembered(record, stored, tuple(kept))
 
 
-def knows(path: Path) -> bool:
+def knows(path: str) -> bool:
     """Whether anything is remembered that is not in the file."""
-    return any(not each.stored for alike in _records.get(path, {}).values() for each in alike.values())
+    return any(not each.stored for alike in _records.get(Path(path), {}).values() for each in alike.values())
 
 
 def _digests(variants: Sequence[Variant]) -> _Digests | None:

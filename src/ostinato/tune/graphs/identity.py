@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
 
 
-def task_name(task: Recordable) -> str:
-    """Return what a task is called in the store: ``"package.module:function"``, or ``"native:name"``."""
-    if isinstance(task, NativeTask):
-        return f"native:{task.name}"
-    function = getattr(task, "function", task)
-    for named in (function, type(function)):
-        name = getattr(named, "__qualname__", None) or getattr(named, "__name__", None)
-        if isinstance(name, str):
-            return f"{getattr(named, '__module__', None) or 'builtins'}:{name}"
-    raise AssertionError("types have names")
-
-
 def importable(variant: Variant) -> str | None:
     """Return the ``"package.module:name"`` under which a worker process finds a variant's task, or its function.
 

@@ -16,17 +16,13 @@ from typing import Any
 
 from ostinato.tune.candidate import Candidate, canonical
 from ostinato.tune.graphs.call_context import CallContext, Checked
+from ostinato.tune.graphs.names import operation_of
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import attempt, is_sound, text
 from ostinato.tune.store.database import Context, Damaged, Row, StoreError, name_damaged
 
 _SHARED = {"kind": "case"}
-
-
-def operation_of(task: str) -> str:
-    """Return the operation under which the store has the signatures of a task."""
-    return f"graph: {task}"
 
 
 @dataclass(frozen=True, eq=False)

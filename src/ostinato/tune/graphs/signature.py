@@ -23,7 +23,7 @@ from ostinato.graph.ring import RingElement
 from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
 from ostinato.tune.graphs.call_context import CallContexts, probe, representatives
-from ostinato.tune.graphs.identity import task_name
+from ostinato.tune.graphs.names import name_in_store
 
 _MODES = ("", "r", "w", "rw")
 
@@ -240,19 +240,9 @@ def for_kind(op: Op, kind: str) -> tuple[Variant, ...]:
 def key_of(op: Op, kind: str) -> dict[str, Any]:
     """Return what the ops of a signature have in common, as JSON has it."""
     arrays = [[_type_of(operand), list(_shape(operand)), _MODES[operand.mode]] for operand in op.operands]
-    key = {"task": _task_name(op.body), "arrays": arrays, "kind": kind}
+    key = {"task": name_in_store(op.body), "arrays": arrays, "kind": kind}
     packing = op.body.packing if isinstance(op.body, PythonCall) else None
     return key if packing is None else {**key, "containers": [packing.text, list(packing.keywords)]}
-
-
-def _task_name(body: Body) -> str:
-    if isinstance(body, Fill):
-        return "fill"
-    if isinstance(body, Copy):
-        how = ("indices" if body.indices is not None else "", "scatter" if body.scatter is not None else "")
-        name = "" if body.reduce is None else body.reduce.name
-        return " ".join(["copy", *filter(None, (name, *how))])
-    return task_name(variants_of(body)[0].task)
 
 
 def _type_of(operand: Operand) -> str:
@@ -335,7 +325,7 @@ def _labels(signatures: list[tuple[str, list[Op]]]) -> list[str]:
     ]
     several = Counter(labels)
     labels = [
-        f"{label.removesuffix(there)} as {_task_name(alike[0].body)} on {kind}" if several[label] > 1 else label
+        f"{label.removesuffix(there)} as {name_in_store(alike[0].body)} on {kind}" if several[label] > 1 else label
         for label, there, (kind, alike) in zip(labels, on, signatures, strict=True)
     ]
     several, used = Counter(labels), Counter[str]()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from pathlib import Path
 
 from ostinato.tune.store import database
 
@@ -33,7 +32,7 @@ class Calibrations:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+        self._path = os.path.abspath(path)
 
     def read(self, identity: str) -> str | None:
         """Return what was last written about an identity; None if nothing was."""

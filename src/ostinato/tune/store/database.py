@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
 from itertools import product
-from pathlib import Path
-from typing import NamedTuple, TypeVar, get_args, get_type_hints
+from typing import NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
 
 from ostinato.errors import TuningError
 
@@ -25,7 +24,10 @@ _MANY = 10  # runs of a store that are named one by one
 
 _LATEST = 1e11  # seconds since 1970; a later row would stand before all that are ever written
 
-_named: dict[Path, set[str]] = {}
+Path: TypeAlias = "str | os.PathLike[str]"
+"""An absolute path. Compile reads stores, and does without `pathlib`, which takes long to import."""
+
+_named: dict[str, set[str]] = {}
 
 
 class Damaged(ValueError):
@@ -52,7 +54,7 @@ def _statuses() -> frozenset[str]:
 
 def name_damaged(path: Path, what: str, why: str) -> None:
     """Warn that a part of a store is skipped, once in this process."""
-    named = _named.setdefault(path, set())
+    named = _named.setdefault(os.fspath(path), set())
     if what in named or len(named) > _MANY:
         return
     named.add(what)
@@ -202,9 +204,9 @@ def _text(data: bytes) -> str:
 def connect(path: Path) -> sqlite3.Connection:
     """Open a store, and make or migrate it where necessary; its directory too."""
     if os.path.isdir(path):
-        raise StoreError(f"the store {path} is a directory; name a file in it, such as {path / 'tune.db'}")
+        raise StoreError(f"the store {path} is a directory; name a file in it, such as {os.path.join(path, 'tune.db')}")
     try:
-        os.makedirs(path.parent, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"the store {path} cannot be opened: its directory cannot be made ({error.strerror}); name another with "
@@ -223,7 +225,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def reader(path: Path) -> sqlite3.Connection:
     """Open a store that this process has open another time, to read it without standing in anybody's way."""
-    return _reading(f"{path.as_uri()}?mode=ro")
+    return _reading(path, "mode=ro")
 
 
 def reader_of_store(path: Path) -> sqlite3.Connection:
@@ -233,10 +235,10 @@ def reader_of_store(path: Path) -> sqlite3.Connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
     except sqlite3.OperationalError:
         connection.close()
-        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
+        if os.access(os.path.dirname(path), os.W_OK) or os.path.exists(f"{path}-wal"):
             raise
         # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
-        connection = _reading(f"{path.as_uri()}?immutable=1")
+        connection = _reading(path, "immutable=1")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
     except BaseException:
         connection.close()
@@ -247,14 +249,22 @@ def reader_of_store(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def holds(path: Path, beginning: str) -> bool:
-    """Whether a store has attempts of an operation that begins like this (printable ASCII)."""
+def holds(path: Path, operations: Collection[str]) -> bool:
+    """Whether a store has attempts of any of these operations, which are texts as it has them: JSON."""
     with naming(path), closing(reader_of_store(path)) as connection:
-        found = connection.execute("SELECT 1 FROM context WHERE operation GLOB ? LIMIT 1", (f'"{beginning}*',))
-        return found.fetchone() is not None
+        for operation in operations:
+            found = connection.execute("SELECT 1 FROM context WHERE operation = ? LIMIT 1", (operation,))
+            if found.fetchone() is not None:
+                return True
+    return False
 
 
-def _reading(address: str) -> sqlite3.Connection:
+_ESCAPES = str.maketrans({"%": "%25", "?": "%3f", "#": "%23"})
+"""What SQLite would take for a part of an address: https://sqlite.org/uri.html."""
+
+
+def _reading(path: Path, how: str) -> sqlite3.Connection:
+    address = f"file:{os.fspath(path).translate(_ESCAPES)}?{how}"
     connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
     connection.text_factory = _text
     return connection

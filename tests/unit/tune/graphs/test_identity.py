@@ -20,7 +20,8 @@ from native import load
 from ostinato.graph.recorder import Recordable
 from ostinato.graph.task import PythonTask
 from ostinato.graph.variant import Variant, variants_of
-from ostinato.tune.graphs.identity import importable, source_of, task_name
+from ostinato.tune.graphs.identity import importable, source_of
+from ostinato.tune.graphs.names import task_name
 from tune.graphs import tasks
 
 
