@@ -12,6 +12,7 @@ NB_MODULE(_core, module) {
     bind_schedule(module);
     bind_native(module);
     bind_eager(module);
+    bind_recording(module);
     bind_plan(module);
     bind_events(module);
     bind_run(module);

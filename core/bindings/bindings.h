@@ -103,6 +103,7 @@ void bind_passes(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_native(nanobind::module_& module);
 void bind_eager(nanobind::module_& module);
+void bind_recording(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_run(nanobind::module_& module);

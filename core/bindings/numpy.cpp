@@ -20,6 +20,18 @@ bool find_numpy() { return PyArray_ImportNumPyAPI() == 0; }
 
 bool is_ndarray(PyObject* object) { return PyArray_Check(object) != 0; }
 
+bool is_exact_ndarray(PyObject* object) { return PyArray_CheckExact(object) != 0; }
+
+bool is_writable(PyObject* array) { return PyArray_ISWRITEABLE(as_array(array)) != 0; }
+
+void forbid_writing(PyObject* array) { PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE); }
+
+bool has_own_numbers(PyObject* array) {
+    const PyArray_Descr* const type = PyArray_DESCR(as_array(array));
+    return (PyTypeNum_ISNUMBER(type->type_num) || PyTypeNum_ISBOOL(type->type_num)) &&
+           PyArray_ISNBO(type->byteorder) != 0;
+}
+
 ArrayFields fields_of(PyObject* array) {
     PyArrayObject* const a = as_array(array);
     const int axes = PyArray_NDIM(a);

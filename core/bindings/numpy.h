@@ -21,6 +21,15 @@ bool find_numpy();
 // Whether an object is an array, of a subclass too.
 bool is_ndarray(PyObject* object);
 
+// Whether an object is an array of the class ndarray itself.
+bool is_exact_ndarray(PyObject* object);
+
+bool is_writable(PyObject* array);
+void forbid_writing(PyObject* array);
+
+// Whether the elements of an array are numbers in this machine's byte order.
+bool has_own_numbers(PyObject* array);
+
 // Of an array; valid as long as its shape is not changed.
 ArrayFields fields_of(PyObject* array);
 

@@ -65,6 +65,16 @@ call_task: types.MethodDescriptorType = ...
 
 call_kernel: types.MethodDescriptorType = ...
 
+class RecordedArguments:
+    """Turns the arguments of recorded calls into operands."""
+
+    def __init__(self, operand: object, plain: tuple) -> None: ...
+
+    def bind(self, args: tuple, kinds: tuple, known: tuple, held: object | None, views: object | None, native: bool) -> object:
+        """
+        The arguments and the operands of a call, or None where Python must look at them.
+        """
+
 def issues_for(low: int, high: int) -> bool:
     """
     Whether this thread is in a task that puts work on a stream, of a program that works on memory of devices that some of these addresses stand for.

@@ -23,6 +23,11 @@ def boxes(arrays: object) -> dict:
 def summarize(nodes: object, calls: tuple, operand: object, plain: tuple) -> tuple:
     """What passes ask of every node, as the fields of Summary."""
 
+def different_calls(nodes: object, calls: tuple, operand: object) -> tuple:
+    """
+    By node, the number of the call among those that look different, or -1; and the first node of each.
+    """
+
 def lower_calls(nodes: object, kinds: tuple, plain: tuple, operand: object, periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], period_class: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], function: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], user: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_arrays: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], n_scalars: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], period: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], table_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], scalar_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple:
     """
     Fill the columns of a plan for native and Python calls with plain arguments; return table, scalars, views, Python entries, and the nodes that are left.

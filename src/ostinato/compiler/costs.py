@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.ir import FloatArray, IntArray
-from ostinato.compiler.summary import summarize
+from ostinato.compiler.summary import Summary, summarize
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
@@ -112,20 +112,24 @@ class Costed(NamedTuple):
     """Says what ops take on a device; None where none is for one. Asked only then, since devices take long to find."""
 
 
-Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]  # Says what ops take, and chooses variants by that.
+Costing: TypeAlias = Callable[[Summary], Costed]  # Says what ops take, and chooses variants by that.
 
 
 def estimate(ops: tuple[Op, ...]) -> Costs:
+    """Return costs by a rule of thumb: see `costs_by_rule`."""
+    return costs_by_rule(summarize(ops))
+
+
+def costs_by_rule(summary: Summary) -> Costs:
     """Return costs by a rule of thumb: something for the call, and something for each byte that an op accesses."""
-    summary = summarize(ops)
     calls = summary.by_call(lambda op: PYTHON_CALL if isinstance(op.body, PythonCall) else NATIVE_CALL, np.float64)
     seconds = calls + BYTE * summary.bytes
-    return Costs(seconds, np.zeros(len(ops)), np.zeros(len(ops), np.int32))
+    return Costs(seconds, np.zeros(len(seconds)), np.zeros(len(seconds), np.int32))
 
 
-def cost_by_estimate(ops: tuple[Op, ...]) -> Costed:
+def cost_by_estimate(summary: Summary) -> Costed:
     """Return ops as they are, with estimates: the costing that knows nothing."""
-    return Costed(ops, estimate(ops))
+    return Costed(summary.ops, costs_by_rule(summary))
 
 
 def cost_as_given(costs: Mapping[object, float]) -> Costing:
@@ -144,8 +148,8 @@ def cost_as_given(costs: Mapping[object, float]) -> Costing:
         for identity in _identities(key):
             by_identity[identity] = key, cost
 
-    def costed(ops: tuple[Op, ...]) -> Costed:
-        found = estimate(ops)
+    def costed(summary: Summary) -> Costed:
+        ops, found = summary.ops, costs_by_rule(summary)
         known: set[int] = set()
         for op in ops:
             keys = [by_identity[i] for i in (id(op.original), _called(op.body), op.name) if i in by_identity]

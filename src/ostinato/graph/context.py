@@ -98,31 +98,39 @@ _held: dict[int, int] = {}  # id of each array that a guard made read-only -> ho
 
 
 class Guard:
-    """The arrays that one capture made read-only."""
+    """The arrays that one capture made read-only.
 
-    __slots__ = ("_arrays", "_views")
+    Attributes
+    ----------
+    arrays
+        By id, in the order in which they can be made writable again.
+    views
+        Views of those that were read-only from birth, or were made so when they were recorded.
+    """
+
+    __slots__ = ("arrays", "views")
 
     def __init__(self) -> None:
-        self._arrays: dict[int, Array] = {}  # by id, in the order in which they can be made writable again
-        self._views: list[Array] = []  # views made from those meanwhile, which therefore were read-only from birth
+        self.arrays: dict[int, Array] = {}
+        self.views: list[Array] = []
 
     @property
     def holds_anything(self) -> bool:
         """Whether some array is read-only because of this guard."""
-        return bool(self._arrays)
+        return bool(self.arrays)
 
     def holds(self, array: Array) -> bool:
         """Whether an array is read-only because of this guard."""
-        return id(array) in self._arrays
+        return id(array) in self.arrays
 
     def hold(self, array: Array) -> bool:
         """Make an array and its bases read-only; return whether it was writable, but for guards."""
-        if id(array) in self._arrays:
+        if id(array) in self.arrays:
             return True
-        if not array.flags.writeable and id(array.base) in self._arrays:
+        if not array.flags.writeable and id(array.base) in self.arrays:
             if _repeats(array):
                 return False
-            self._views.append(array)
+            self.views.append(array)
             return True
         with _lock:
             if not array.flags.writeable and not _read_only_by_guard(array):
@@ -138,21 +146,21 @@ class Guard:
     def release(self) -> None:
         """Make everything as it was; safe to call again."""
         with _lock:
-            for key in self._arrays:
+            for key in self.arrays:
                 if _held[key] == 1:
                     del _held[key]
                 else:
                     _held[key] -= 1
-            for array in chain(self._arrays.values(), self._views):
+            for array in chain(self.arrays.values(), self.views):
                 try:
                     array.flags.writeable = True
                 except ValueError:
                     continue  # the user made its base read-only meanwhile
-            self._arrays = {}
-            self._views = []
+            self.arrays = {}
+            self.views = []
 
     def _hold_bases(self, array: Array) -> None:
-        if id(array) in self._arrays:
+        if id(array) in self.arrays:
             return
         base = array.base
         if isinstance(base, np.ndarray):
@@ -162,7 +170,7 @@ class Guard:
             array.flags.writeable = False
 
     def _add(self, array: Array) -> None:
-        self._arrays[id(array)] = array
+        self.arrays[id(array)] = array
         _held[id(array)] = _held.get(id(array), 0) + 1
 
 

@@ -458,7 +458,7 @@ class Graph:
         if graph not in self.nested:
             self.nested[graph] = None
             for each in graphs_in(graph):
-                self._recorder.hold_arrays_of(each._recorder)
+                self._recorder.hold_arrays_of(each._ops)
         return op
 
     def param(self, name: str, default: Any = REQUIRED, combine: Combine | None = None) -> Any:
@@ -497,6 +497,7 @@ class Graph:
     def stop_recording(self) -> None:
         """End what `start_recording` began."""
         self._recorder.guard = None
+        self._recorder.forget()
 
     def name_arrays(self, named: Iterable[tuple[str, Array]]) -> None:
         """Remember what variables call arrays, in pictures; views of a part have no name of their own."""

@@ -395,9 +395,7 @@ class Kernel(Recordable):
                     value = values[index] = recorder.plain_value(value, self.label, index)
                 types.append(self._scalar_type(value, index))
                 continue
-            operand = recorder.native[mode].get(id(value))
-            if operand is None:
-                operand = recorder.native_operand(value, mode, self.label, index)
+            operand = recorder.native_operand(value, mode, self.label, index)
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, tuple(values), {})
 

@@ -203,28 +203,26 @@ class NativeTask(Recordable):
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
-        kinds = self._given
-        if len(args) != len(kinds):
-            self._check_count(args)
+        arguments, accesses = recorder.bind(args, self._given, native=True) or self._bind_each(recorder, args)
+        if self.stream is not None:
+            arguments, _ = self.stream.with_stream(arguments, ())
+        return NativeCall(self, arguments), accesses
+
+    def _bind_each(self, recorder: Recorder, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Operand, ...]]:
+        """Return what a call records, and its operands; raise if an argument is not what it must be."""
+        self._check_count(args)
         values: list[Any] = []
         operands: list[Operand] = []
-        known = recorder.native
-        for value, kind in zip(args, kinds, strict=True):
+        for value, kind in zip(args, self._given, strict=True):
             if type(kind) is int:
-                operand = known[kind].get(id(value))
-                if operand is None:
-                    operand = recorder.native_operand(value, kind, self.label, len(values))
+                operand = recorder.native_operand(value, kind, self.label, len(values))
                 operands.append(operand)
                 values.append(operand)
             elif type(value) is kind and kind is float:
                 values.append(value)
             else:
                 values.append(self._scalar(recorder, value, kind, len(values)))
-        arguments = tuple(values)
-        accesses = arguments if len(operands) == len(values) else tuple(operands)
-        if self.stream is not None:
-            arguments, _ = self.stream.with_stream(arguments, ())
-        return NativeCall(self, arguments), accesses
+        return tuple(values), tuple(operands)
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         self._check_count(args)

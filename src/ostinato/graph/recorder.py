@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
+from ostinato import _core
 from ostinato.errors import GraphError, TracerError
 from ostinato.graph.access import Formal
 from ostinato.graph.arrays import WRITE, Array, Operand, as_ndarray, is_array
 from ostinato.graph.body import Body
 from ostinato.graph.containers import (
+    PLAIN,
     Container,
     Path,
     Token,
@@ -47,21 +49,37 @@ class Recorder:
 
     `group` are the ranks that messages go between, or that arrays are spread over; None where there are none.
 
-    By mode, `known` has the operands that exist, by the `id` of what the user passed, and `native` those that native
-    tasks may take. The operands keep that alive.
+    By mode, `known` has the operands that exist, by the `id` of what the user passed, which the operands keep alive.
     """
 
-    __slots__ = ("_arrays", "_rings", "_tokens", "group", "guard", "known", "native", "params")
+    __slots__ = ("_arrays", "_rings", "_tokens", "group", "guard", "known", "params")
 
     def __init__(self) -> None:
         self.params = Params()
         self.group: Group | None = None
         self.guard: Guard | None = None
         self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
-        self.native: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self._tokens: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
         self._rings: dict[int, Ring] = {}
+
+    def bind(
+        self, args: tuple[Any, ...], kinds: tuple[Any, ...], *, native: bool
+    ) -> tuple[tuple[Any, ...], tuple[Operand, ...]] | None:
+        """Return what a call records, and its operands; None where its arguments must be looked at one by one.
+
+        By argument, `kinds` has the access of an array, 0 for a plain value, or the type of a number. A `native` call
+        needs arrays that C code can read.
+        """
+        guard = self.guard
+        held, views = (None, None) if guard is None else (guard.arrays, guard.views)
+        found = _recorded.bind(args, kinds, self.known, held, views, native)
+        return cast("tuple[tuple[Any, ...], tuple[Operand, ...]] | None", found)
+
+    def forget(self) -> None:
+        """Make new operands for arrays that are recorded again from now on: the tables are as large as the graph."""
+        for table in self.known:
+            table.clear()
 
     def argument(self, value: object, mode: int, label: Label, index: int) -> Operand | Container:
         """Return what a call records of an argument that it accesses: an operand, or a container of operands.
@@ -118,7 +136,6 @@ class Recorder:
         refusal = native_refusal(arrays[0])
         if refusal is not None:
             raise GraphError(f"{label(index)}: {refusal}")
-        self.native[mode][id(value)] = operand
         return operand
 
     def array_operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
@@ -159,12 +176,12 @@ class Recorder:
             raise GraphError(f"{label(index)}: parameter {value.name!r} belongs to another graph")
         return value
 
-    def hold_arrays_of(self, other: Recorder) -> None:
+    def hold_arrays_of(self, ops: Iterable[Op]) -> None:
         """Make the arrays of a nested graph read-only while a capture is open."""
         if (self.guard or current_guard()) is None:
             return
-        for operands in other.known:
-            for operand in operands.values():
+        for op in ops:
+            for operand in op.operands:
                 if operand.ring is not None:
                     self._hold_ring(operand.ring.ring)
                 elif operand.array is not None and isinstance(operand.value, np.ndarray):
@@ -250,6 +267,8 @@ class Recorder:
         guard = self.guard or current_guard()
         return is_writable(array) if guard is None else guard.hold(array)
 
+
+_recorded = _core.RecordedArguments(Operand, tuple(PLAIN))
 
 _UNDECLARED = (
     "but the task does not say how it uses it; declare the parameter ost.Read, ost.Write or ost.ReadWrite, by "

@@ -107,6 +107,12 @@ class PythonTask(Recordable):
         keywords: tuple[str, ...] = ()
         if kwargs or len(args) != len(modes) or self.optional:
             args, keywords, modes = self.complete(args, kwargs)
+        found = recorder.bind(args, modes, native=False)
+        if found is not None:
+            arguments, accesses = found
+            if self.stream is not None:
+                arguments, keywords = self.stream.with_stream(arguments, keywords)
+            return PythonCall(self, arguments, keywords), accesses
         packed = False
         values: list[Any] = []
         operands: list[Any] = []

@@ -23,6 +23,7 @@ from ostinato.compiler.unroll import find_ring_period, unroll, why_not_unrolled
 from ostinato.compiler.wording import duration
 from ostinato.environment import cache_bytes
 from ostinato.runtime.calibrate import LEARNED, level_costs, remember_ops
+from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
 from ostinato.text import counted
 
@@ -487,8 +488,6 @@ class Learning:
             trace = yield Turn(self._engine.kept, wanted - traced, traced=True)
             if not isinstance(trace, float | None):
                 traced += len(np.unique(trace.records["step"]))
-                from ostinato.runtime.trace import durations
-
                 found.append(durations(trace, costs, "traced"))
         costs = found[0]._replace(
             seconds=np.median([each.seconds for each in found], axis=0),

@@ -7,6 +7,7 @@ and the versions of Ostinato and Python or of the driver. What is not right coun
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import sys
@@ -16,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 import ostinato
 from ostinato import _core
@@ -32,9 +34,10 @@ from ostinato.graph.variant import variants_of
 from ostinato.view.activity import unobserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ostinato.compiler.costs import Costs
+    from ostinato.compiler.summary import Summary
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array
     from ostinato.graph.op import Op
@@ -316,31 +319,34 @@ def _least_seconds(copy: Callable[[], object]) -> float:
 _learned: dict[_Entry, dict[str, list[float]]] = {}  # seconds and spread, the latest last
 
 
-def recall_ops(ops: Sequence[Op], costs: Costs) -> Costs:
+def recall_ops(summary: Summary, costs: Costs) -> Costs:
     """Return costs with what replays have taught, in this process or others, in place of estimates."""
     known = _learned_here()[1]
-    if not known:
+    ops = summary.ops
+    tasks = {label[:at] for label in known for at, char in enumerate(label) if char == "("}  # and more than these
+    if tasks.isdisjoint(_task_label(ops[index]) for index in summary.first.tolist()):
         return costs
-    seconds, spread, source = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
-    learned, labels = len(costs.sources), _Labels()
-    for index in np.flatnonzero(~costs.measured).tolist():
-        found = known.get(labels.of(ops[index]))
-        if found is not None:
-            (seconds[index], spread[index]), source[index] = found, learned
+    numbers, labels = _kinds(ops)
+    taken = np.array([known.get(label, (np.nan, np.nan)) for label in (*labels, "")])  # the last is of what is no call
+    found = ~costs.measured & ~np.isnan(taken[numbers, 0])
+    if not found.any():
+        return costs
+    seconds, spread = (np.where(found, column[numbers], old) for column, old in zip(taken.T, costs[:2], strict=True))
+    source = np.where(found, np.int32(len(costs.sources)), costs.source)
     return costs._replace(seconds=seconds, spread=spread, source=source, sources=(*costs.sources, LEARNED))
 
 
-def level_costs(ops: Sequence[Op], costs: Costs, noise: float = NOISE) -> Costs:
+def level_costs(ops: tuple[Op, ...], costs: Costs, noise: float = NOISE) -> Costs:
     """Return costs without the noise: calls of one kind that took nearly the same take the same."""
     seconds = costs.seconds.copy()
     for those in _alike(ops, costs).values():
         middle = np.median(seconds[those])
         near = np.abs(seconds[those] - middle) <= noise * middle
-        seconds[np.array(those)[near]] = middle
+        seconds[those[near]] = middle
     return costs._replace(seconds=seconds)
 
 
-def remember_ops(ops: Sequence[Op], costs: Costs) -> None:
+def remember_ops(ops: tuple[Op, ...], costs: Costs) -> None:
     """Remember what ops take."""
     entry, known = _learned_here()
     for label, those in _alike(ops, costs).items():
@@ -366,49 +372,42 @@ def _learned_here() -> tuple[_Entry, dict[str, list[float]]]:
     return entry, _learned[entry]
 
 
-def _alike(ops: Sequence[Op], costs: Costs) -> dict[str, list[int]]:
+def _alike(ops: tuple[Op, ...], costs: Costs) -> dict[str, npt.NDArray[np.intp]]:
     """Return which ops of measured costs are of one kind, by its label."""
-    by_label: dict[str, list[int]] = {}
-    labels = _Labels()
-    for index in np.flatnonzero(costs.measured).tolist():
-        if label := labels.of(ops[index]):
-            by_label.setdefault(label, []).append(index)
-    return by_label
+    numbers, labels = _kinds(ops)
+    different = list(dict.fromkeys(labels))
+    of_label = np.array([*map(different.index, labels), -1])[numbers]
+    of_label[~costs.measured] = -1
+    order = np.argsort(of_label, kind="stable")
+    begin = np.searchsorted(of_label[order], np.arange(len(different) + 1))
+    pairs = zip(different, itertools.pairwise(begin.tolist()), strict=True)
+    return {label: order[first:end] for label, (first, end) in pairs if first < end}
 
 
-class _Labels:
-    """Gives ops that take the same one label, of task, arrays and numbers; an empty one to what is no task."""
+def _kinds(ops: tuple[Op, ...]) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Return the number of each op's kind, -1 for what is no call of a task, and the labels of kinds by number.
 
-    def __init__(self) -> None:
-        self._by_look: dict[tuple[object, ...], str] = {}
-
-    def of(self, op: Op) -> str:
-        body = op.body
-        if not isinstance(body, PythonCall | NativeCall):
-            return ""
-        look = (id(body.task), *map(_look, body.args))
-        label = self._by_look.get(look)
-        if label is None:
-            label = self._by_look[look] = _label(op, body)
-        return label
+    Ops of one kind take the same: they call one task on such arrays, with such numbers. Kinds may share a label.
+    """
+    numbers, first = _core.passes.different_calls(ops, (NativeCall, PythonCall), Operand)
+    return numbers, [_label(ops[index]) for index in first.tolist()]
 
 
-def _look(arg: object) -> object:
-    """What tells arguments apart at a glance; dtypes take longer to write down than all the rest."""
-    if isinstance(arg, Operand):
-        arrays = arg.arrays
-        return (id(arrays[0].dtype), arrays[0].shape) if arrays else None
-    return (type(arg), arg) if type(arg) in (bool, int, float) else type(arg)
+def _label(op: Op) -> str:
+    body = op.body
+    assert isinstance(body, PythonCall | NativeCall)
+    return f"{_task_label(op)}({', '.join(map(_described, body.args))})"[:MOST_LABEL]
 
 
-def _label(op: Op, body: PythonCall | NativeCall) -> str:
+def _task_label(op: Op) -> str:
     from zlib import crc32
 
+    body = op.body
+    assert isinstance(body, PythonCall | NativeCall)
     task = variants_of(body)[0].task
     function: Any = getattr(task, "function", None)
     code = getattr(function, "__code__", None)
-    name = op.name if code is None else f"{function.__module__}:{function.__qualname__}:{crc32(code.co_code):x}"
-    return f"{name}({', '.join(map(_described, body.args))})"[:MOST_LABEL]
+    return op.name if code is None else f"{function.__module__}:{function.__qualname__}:{crc32(code.co_code):x}"
 
 
 def _described(arg: object) -> str:

@@ -9,7 +9,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.arguments import Runs
@@ -22,11 +24,10 @@ from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.counters import ProgramStatistics, counters
 from ostinato.runtime.outcome import deliver, ended, outcome, wait_for_all
-from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.run import Unretrieved
+from ostinato.runtime.trace import make_trace, process_trace
 from ostinato.runtime.workers import report_at_end
 
 if TYPE_CHECKING:
@@ -39,6 +40,57 @@ if TYPE_CHECKING:
     from ostinato.ranks.shared import SharedRuns
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
+
+
+class DeviceStatistics(NamedTuple):
+    """A snapshot of what a program has put on the streams of a device."""
+
+    name: str
+    """Of the device."""
+    calls: int
+    """Tasks and fills issued."""
+    copies: int
+    """Copies issued, those that the program makes of its own included."""
+    copied_bytes: int
+    """What they move."""
+    launches: int
+    """How often several of these, captured before, were issued as one."""
+
+
+class ProgramStatistics(NamedTuple):
+    """A snapshot of a program's counters."""
+
+    operations: int
+    """Operations run or skipped since the program was compiled, as far as they have been published."""
+    blocked: int
+    """How often a lane had to wait for another."""
+    runs_submitted: int
+    runs_done: int
+    core_bytes: int
+    """What the compiled program takes in the core, in bytes."""
+    devices: tuple[DeviceStatistics, ...] = ()
+    """What it has put on each device that it uses."""
+
+    @classmethod
+    def sum(cls, parts: Iterable[Mapping[str, Any]]) -> ProgramStatistics:
+        """Return the sums of the counters of several instances."""
+        parts = list(parts)
+        devices = []
+        found = sorted(each for part in parts for each in part.get("devices", ()))
+        for name, those in groupby(found, key=itemgetter(0)):
+            _, *counts = zip(*those, strict=True)
+            devices.append(DeviceStatistics(name, *map(sum, counts)))
+        sums = {name: sum(part[name] for part in parts) for name in cls._fields[:-1]}
+        return cls(**sums, devices=tuple(devices))
+
+
+def counters(core: _core.Program, lowered: Lowered | None) -> dict[str, Any]:
+    """Return the counters of a program of the core, with those of the streams of its plan."""
+    streams = [] if lowered is None else lowered.streams
+    names = [] if lowered is None else lowered.stream_names
+    devices = (DeviceStatistics(name, *stream.counts) for name, stream in zip(names, streams, strict=True))
+    return {**core.statistics(), "devices": tuple(devices)}
+
 
 _LOOKED_AT = 8
 """So many instances are asked whether they are idle; where all runs wait, asking each would take ever longer."""
@@ -389,8 +441,6 @@ class Engine:
 
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
-        from ostinato.runtime.trace import make_trace
-
         return make_trace(run, self.executable, self.workers)
 
     def note_run(self) -> None:

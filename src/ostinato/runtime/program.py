@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.arguments import OnError, Runs, integer, priority_of
+from ostinato.compiler.summary import summarize
 from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError, GraphError
 from ostinato.events.event import limit
@@ -29,7 +30,7 @@ from ostinato.runtime.arguments import (
     stops,
 )
 from ostinato.runtime.calibrate import measure_host, recall_ops
-from ostinato.runtime.engine import Engine
+from ostinato.runtime.engine import Engine, ProgramStatistics
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
@@ -37,10 +38,9 @@ from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costed, Costing
+    from ostinato.compiler.summary import Summary
     from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
-    from ostinato.graph.op import Op
-    from ostinato.runtime.counters import ProgramStatistics
     from ostinato.runtime.results import Retuning, Verified
     from ostinato.view.graph_picture import ArrayNames
     from ostinato.view.simulation import Prediction
@@ -640,6 +640,7 @@ def compile_graph(
             gc.enable()
 
 
-def _cost_as_learned(costing: Costing, ops: tuple[Op, ...]) -> Costed:
-    found = costing(ops)
-    return found._replace(costs=recall_ops(found.ops, found.costs))
+def _cost_as_learned(costing: Costing, summary: Summary) -> Costed:
+    found = costing(summary)
+    summary = summary if found.ops is summary.ops else summarize(found.ops)
+    return found._replace(costs=recall_ops(summary, found.costs))

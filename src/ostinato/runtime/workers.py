@@ -21,7 +21,7 @@ from ostinato.view.activity import process_activity
 if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
-    from ostinato.runtime.counters import ProgramStatistics
+    from ostinato.runtime.engine import ProgramStatistics
 
 
 class Memory(NamedTuple):

@@ -13,6 +13,7 @@ import ostinato as ost
 from ostinato.compiler.costs import Costed, DeviceCosts, estimate
 from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.pipeline.compile import compile
+from ostinato.compiler.summary import Summary
 from ostinato.compiler.target import DeviceModel
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device
@@ -56,7 +57,8 @@ def knowing(
 ) -> Callable[[tuple[Op, ...]], Costed]:
     """Return a costing that knows seconds by the names of ops."""
 
-    def costed(ops: tuple[Op, ...]) -> Costed:
+    def costed(summary: Summary) -> Costed:
+        ops = summary.ops
         costs = estimate(ops)
         for op in ops:
             if op.name in here:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ostinato.compiler.costs import BYTE, NATIVE_CALL, PYTHON_CALL, Costing, Costs, cost_as_given, cost_by_estimate
+from ostinato.compiler.summary import summarize
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.kernel import kernel
@@ -23,7 +24,7 @@ def halve(src: Read, dst: Write):
 
 
 def costs_of(graph: Graph, costing: Costing = cost_by_estimate) -> Costs:
-    return costing(graph.ops).costs
+    return costing(summarize(graph.ops)).costs
 
 
 def two_ops() -> Graph:

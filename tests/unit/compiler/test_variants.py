@@ -17,6 +17,7 @@ from ostinato.compiler.costs import Costed, cost_by_estimate, estimate
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline.compile import compile
+from ostinato.compiler.summary import summarize
 from ostinato.compiler.variants import replace_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
@@ -110,8 +111,8 @@ def choosing(seed):
     chance = random.Random(seed)
     labels = []
 
-    def costing(ops):
-        chosen = {}
+    def costing(summary):
+        ops, chosen = summary.ops, {}
         for op in ops:
             fitting = [each for each in variants_of(op.recorded) if each.body(op.recorded) is not None]
             if fitting:
@@ -194,7 +195,7 @@ def test_any_variants_give_what_the_defaults_give(tasks, machine, data, seed):
         program.replay(3, params=params)
         program.replay(2)
         assert [array.tolist() for array in arrays] == expected
-        chosen = costing(flat.ops).ops
+        chosen = costing(summarize(flat.ops)).ops
         assert [op.original for op in chosen] == [op.original for op in flat.ops]
         assert [op.operands for op in chosen] == [op.operands for op in flat.ops]
         start(arrays)
@@ -213,11 +214,9 @@ def one(task, *args, **options):
 def by_name(name):
     """A costing that takes the variant of a name wherever there is one."""
 
-    def costing(ops):
-        chosen = {
-            op.index: variant for op in ops for variant in variants_of(op.recorded) if variant.name.startswith(name)
-        }
-        ops = replace_variants(ops, chosen)
+    def costing(summary):
+        pairs = ((op.index, each) for op in summary.ops for each in variants_of(op.recorded))
+        ops = replace_variants(summary.ops, {index: each for index, each in pairs if each.name.startswith(name)})
         return Costed(ops, estimate(ops))
 
     return costing
@@ -379,8 +378,8 @@ def test_verify_lets_variants_differ_by_what_they_were_held_to(machine, rtol):
         a[...] = 1 + 1e-6
         n[...] = 7
 
-    def costing(ops):
-        ops = replace_variants(ops, {0: act.variants[0]}, {0: rtol})
+    def costing(summary):
+        ops = replace_variants(summary.ops, {0: act.variants[0]}, {0: rtol})
         assert ops[0].rtol == rtol
         return Costed(ops, estimate(ops))
 

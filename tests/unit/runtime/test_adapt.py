@@ -22,6 +22,7 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import Costs, estimate
 from ostinato.compiler.ir import COMMON
+from ostinato.compiler.summary import summarize
 from ostinato.runtime import adapt, calibrate, turns
 from ostinato.runtime.calibrate import level_costs, recall_ops, remember_ops
 from ostinato.runtime.sequential_test import ABTest
@@ -47,7 +48,7 @@ def restless(monkeypatch):
         return schedule(engine, costs._replace(seconds=np.full_like(costs.seconds, 1e-3)), *others)
 
     monkeypatch.setattr(adapt, "schedule_otherwise", schedule_on_both)
-    monkeypatch.setattr(adapt, "ABTest", Restless)
+    monkeypatch.setattr("ostinato.runtime.sequential_test.ABTest", Restless)
     for name in ("_SHORTEST", "_LONGEST", "_REST", "_PART", "_LONGEST_REST"):
         monkeypatch.setattr(adapt, name, 1e-5)
     monkeypatch.setattr(adapt, "_SHARE", 1e9)
@@ -449,15 +450,15 @@ def test_what_is_learned_is_of_numbers_arrays_and_code(own_store):
             work(*args)
         graph.fill(x, 0.0)
     nothing = estimate(graph.ops)
-    assert recall_ops(graph.ops, nothing) is nothing
+    assert recall_ops(summarize(graph.ops), nothing) is nothing
     seconds = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     remember_ops(graph.ops, nothing._replace(seconds=seconds, spread=seconds / 10, source=np.ones(6, np.int32)))
-    found = recall_ops(graph.ops, nothing)
+    found = recall_ops(summarize(graph.ops), nothing)
     assert found.seconds.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, nothing.seconds[5]]
     assert found.sources[found.source[0]] == "learned in replays"
     assert not found.measured[5]
     given = nothing._replace(source=np.ones(6, np.int32))
-    assert recall_ops(graph.ops, given).seconds.tolist() == nothing.seconds.tolist()
+    assert recall_ops(summarize(graph.ops), given).seconds.tolist() == nothing.seconds.tolist()
 
 
 @pytest.mark.parametrize(
@@ -470,7 +471,7 @@ def test_what_is_damaged_counts_as_absent(own_store, monkeypatch, damage):
     with ost.capture() as graph:
         mix(x, x[:], np.zeros(4), 0, 1)
     nothing = estimate(graph.ops)
-    assert recall_ops(graph.ops, nothing) is nothing
+    assert recall_ops(summarize(graph.ops), nothing) is nothing
 
 
 def test_calls_of_one_kind_differ_by_more_than_noise_or_not_at_all():
@@ -490,7 +491,7 @@ def test_only_the_latest_are_remembered(own_store, monkeypatch):
             mix(x, x[:], np.zeros(4), n, 1)
     nothing = estimate(graph.ops)
     remember_ops(graph.ops, nothing._replace(source=np.ones(5, np.int32)))
-    assert recall_ops(graph.ops, nothing).measured.tolist() == [False, False, True, True, True]
+    assert recall_ops(summarize(graph.ops), nothing).measured.tolist() == [False, False, True, True, True]
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")

@@ -109,7 +109,7 @@ def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
 
 def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     """Return the step with what its nodes cost, and with the variants that are fastest by that."""
-    costed = costing(step.nodes)
+    costed = costing(step.summary)
     step = replace(step, nodes=costed.ops, costs=costed.costs)
     if costed.device_costs is not None or uses_devices(step.summary):
         from ostinato.compiler.variants import choose_device_variants

@@ -10,10 +10,9 @@ import os
 import sys
 
 from ostinato.compiler.costs import Costed, Costing, cost_by_estimate
-from ostinato.compiler.summary import summarize
+from ostinato.compiler.summary import Summary, summarize
 from ostinato.environment import default_store
 from ostinato.errors import TuningError
-from ostinato.graph.op import Op
 from ostinato.tune.graphs.names import name_in_store, operation_of
 
 
@@ -26,21 +25,21 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
     named = store is not None
     path = os.path.abspath(store) if store is not None else default_store()
 
-    def costed(ops: tuple[Op, ...]) -> Costed:
+    def costed(summary: Summary) -> Costed:
         if not os.path.isfile(path) and not _remembered(path):
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
-            return cost_by_estimate(ops)
-        if not named and not _remembered(path) and not _may_have_costs(path, ops):
-            return cost_by_estimate(ops)
+            return cost_by_estimate(summary)
+        if not named and not _remembered(path) and not _may_have_costs(path, summary):
+            return cost_by_estimate(summary)
         from pathlib import Path
 
         from ostinato.tune.graphs.stored_costs import stored_costs
 
-        return stored_costs(ops, Path(path), named)
+        return stored_costs(summary.ops, Path(path), named)
 
     if named and not os.path.isfile(path):
-        costed(())
+        costed(summarize(()))
     return costed
 
 
@@ -50,7 +49,7 @@ def _remembered(path: str) -> bool:
     return memory is not None and bool(memory.knows(path))
 
 
-def _may_have_costs(path: str, ops: tuple[Op, ...]) -> bool:
+def _may_have_costs(path: str, summary: Summary) -> bool:
     """Whether a store has anything of the tasks of ops. One that has not is not worth the tuner's import."""
     if "ostinato.tune.graphs.stored_costs" in sys.modules:
         return True
@@ -60,9 +59,8 @@ def _may_have_costs(path: str, ops: tuple[Op, ...]) -> bool:
         return True
     import json
 
-    summary = summarize(ops)
     different = [*summary.first.tolist(), *summary.others.tolist()]
-    names = {name_in_store(ops[index].body) for index in different}
+    names = {name_in_store(summary.ops[index].body) for index in different}
     operations = frozenset(json.dumps(operation_of(name)) for name in names if name is not None)
     return _has_any(path, operations, tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in states))
 

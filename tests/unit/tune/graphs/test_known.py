@@ -17,6 +17,7 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import Costed, estimate
 from ostinato.compiler.flatten import flatten
+from ostinato.compiler.summary import summarize
 from ostinato.environment import default_store
 from ostinato.tune.graphs import cost_store, costing
 from tune.graphs.faking import Fake, tune
@@ -26,7 +27,7 @@ TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}
 
 
 def costed(graph: ost.Graph, path: Path | None) -> Costed:
-    return costing(path)(flatten(graph).ops)
+    return costing(path)(summarize(flatten(graph).ops))
 
 
 def variants(graph: ost.Graph, path: Path | None) -> list[str | None]:
@@ -201,6 +202,25 @@ def test_without_a_store_nothing_is_imported_and_no_file_is_made(tmp_path: Path)
     assert not cache.exists()
 
 
+def test_costs_of_other_tasks_are_not_worth_the_tuners_import(tmp_path: Path) -> None:
+    script = """
+        import sys, numpy as np, ostinato as ost
+        graph = ost.Graph()
+        x, y = np.zeros((2, 3))
+        if {tunes}:
+            graph.copy(x, y)
+            graph.tune(progress=False)
+        else:
+            graph.{call}
+            graph.compile().close()
+            print(*(name for name in sys.modules if name.startswith("ostinato.tune.graphs.stored")))
+    """
+    environment = {"OSTINATO_CACHE_DIR": str(tmp_path / "cache"), "OSTINATO_LEASE_DIR": str(tmp_path / "leases")}
+    run(script.format(tunes=True, call="fill(x, 1.0)"), **environment)
+    assert run(script.format(tunes=False, call="fill(x, 1.0)"), **environment).split() == []
+    assert run(script.format(tunes=False, call="copy(y, x)"), **environment).split() != []
+
+
 def test_a_store_of_calibrations_alone_is_not_worth_the_tuners_import(tmp_path: Path) -> None:
     script = """
         import os, sys, numpy as np, ostinato as ost
@@ -210,7 +230,7 @@ def test_a_store_of_calibrations_alone_is_not_worth_the_tuners_import(tmp_path: 
         with ost.Machine(cpus=1) as machine:
             assert ost.MachineModel.of(machine).source.startswith('measured')
             graph.compile(machine).close()
-        print(*(name for name in sys.modules if name.startswith("ostinato.tune.graphs.")))
+        print(*(name for name in sys.modules if name.startswith("ostinato.tune.graphs.stored")))
     """
     for _ in range(2):
         assert run(script, OSTINATO_CACHE_DIR=str(tmp_path / "cache")).split() == []

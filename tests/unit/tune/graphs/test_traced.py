@@ -7,6 +7,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.compiler.costs import estimate
+from ostinato.compiler.summary import summarize
 from ostinato.runtime.trace import costing_of_trace, durations
 from ostinato.view.trace import RECORD, Trace
 
@@ -113,11 +114,11 @@ def test_a_graph_runs_the_variants_that_were_traced() -> None:
     site = str(graph.ops[0].call_site)
     for label, chosen in (("double_in_pieces(pieces=2)", double.variants[0]), ("", None)):
         ran = Trace(records, ["double"], [site], ["cpu:0"], op_variants=[label])
-        ops, costs, _ = costing_of_trace(ran)(graph.ops)
+        ops, costs, _ = costing_of_trace(ran)(summarize(graph.ops))
         assert ops[0].variant is chosen
         assert costs.seconds[0] == pytest.approx(5e-6)
     with pytest.raises(ValueError, match="that are declared, got"):
-        costing_of_trace(Trace(records, ["double"], [site], ["cpu:0"], op_variants=["gone"]))(graph.ops)
+        costing_of_trace(Trace(records, ["double"], [site], ["cpu:0"], op_variants=["gone"]))(summarize(graph.ops))
 
 
 def test_explain_names_variants_whatever_the_source_of_costs() -> None:

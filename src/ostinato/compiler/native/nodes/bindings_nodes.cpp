@@ -42,7 +42,7 @@ struct Names {
             ring = nb::str("ring"), views = nb::str("views"), offset = nb::str("offset"), mode = nb::str("mode"),
             value = nb::str("value"), address = nb::str("address"), user_address = nb::str("user_address"),
             function = nb::str("function"), keywords = nb::str("keywords"), packing = nb::str("packing"),
-            blocking = nb::str("blocking");
+            blocking = nb::str("blocking"), dtype = nb::str("dtype");
 };
 
 // Types of values that are passed as they are.
@@ -128,6 +128,79 @@ nb::tuple summarize(nb::handle nodes, const nb::tuple& calls, nb::handle operand
                           give(std::move(varied)), give(std::move(bound)), give(std::move(priority)),
                           give(std::move(period)), give(std::move(bytes)));
 }
+
+struct WordsHash {
+    std::size_t operator()(const std::vector<int64_t>& words) const {
+        uint64_t hash = words.size();
+        for (const int64_t word : words)
+            hash = (std::rotl(hash, 5) ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15u;
+        return hash >> 16;
+    }
+};
+
+// Numbers the different calls: of one task, on arrays of one dtype and shape, with equal numbers and with other values
+// of one type. Returns the number of each node, -1 for what is no call, and for each number the first node.
+class DifferentCalls {
+public:
+    DifferentCalls(const nb::tuple& calls, nb::handle operand) : calls_(calls), operand_(operand) {}
+
+    nb::tuple number(nb::handle nodes) {
+        std::vector<int32_t> found, first;
+        for (nb::handle node : nodes) {
+            nb::object body = node.attr(names_.body);
+            if (!body.type().is(calls_[0]) && !body.type().is(calls_[1])) {
+                found.push_back(-1);
+                continue;
+            }
+            look_.assign({word(nb::object(body.attr(names_.task)))});
+            for (nb::handle arg : nb::object(body.attr(names_.args)))
+                nb::isinstance(arg, operand_) ? look_.push_back(-1 - look_at(arg)) : add_value(arg);
+            const auto [known, fresh] = numbers_.try_emplace(look_, static_cast<int32_t>(first.size()));
+            if (fresh)
+                first.push_back(static_cast<int32_t>(found.size()));
+            found.push_back(known->second);
+        }
+        return nb::make_tuple(give(std::move(found)), give(std::move(first)));
+    }
+
+private:
+    static int64_t word(nb::handle object) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(object.ptr())); }
+
+    // The number of what an operand looks like.
+    int32_t look_at(nb::handle operand) {
+        const auto [known, fresh] = operands_.try_emplace(operand.ptr());
+        if (!fresh)
+            return known->second;
+        nb::object array = operand.attr(names_.array);
+        if (nb::object ring = operand.attr(names_.ring); array.is_none() && !ring.is_none())
+            array = nb::object(ring.attr(names_.views))[0];
+        std::vector<int64_t> look;
+        if (!array.is_none()) {
+            look.push_back(word(nb::object(array.attr(names_.dtype))));
+            const ArrayFields fields = fields_of(array.ptr());
+            look.insert(look.end(), fields.shape.begin(), fields.shape.end());
+        }
+        return known.value() = looks_.try_emplace(std::move(look), static_cast<int32_t>(looks_.size())).first->second;
+    }
+
+    void add_value(nb::handle value) {
+        look_.push_back(word(value.type()));
+        int overflow = 0;
+        if (PyFloat_CheckExact(value.ptr()) != 0)
+            look_.push_back(std::bit_cast<int64_t>(PyFloat_AsDouble(value.ptr())));
+        else if (PyBool_Check(value.ptr()) != 0 || PyLong_CheckExact(value.ptr()) != 0)
+            look_.push_back(PyLong_AsLongLongAndOverflow(value.ptr(), &overflow));
+        if (overflow != 0)
+            look_.push_back(word(value));
+    }
+
+    const Names names_;
+    const nb::tuple calls_;
+    const nb::handle operand_;
+    ByObject<int32_t> operands_;
+    std::vector<int64_t> look_;
+    tsl::robin_map<std::vector<int64_t>, int32_t, WordsHash> looks_, numbers_;
+};
 
 template <class T>
 using Column = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -293,6 +366,13 @@ void bind_nodes(nb::module_& m) {
     using namespace nb::literals;
     m.def("summarize", &summarize, "nodes"_a, "calls"_a, "operand"_a, "plain"_a,
           "What passes ask of every node, as the fields of Summary.");
+    m.def(
+        "different_calls",
+        [](nb::handle nodes, const nb::tuple& calls, nb::handle operand) {
+            return DifferentCalls(calls, operand).number(nodes);
+        },
+        "nodes"_a, "calls"_a, "operand"_a,
+        "By node, the number of the call among those that look different, or -1; and the first node of each.");
     m.def(
         "lower_calls",
         [](nb::handle nodes, const nb::tuple& kinds, const nb::tuple& plain, nb::handle operand, const Ints& periods,
