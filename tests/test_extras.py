@@ -89,6 +89,7 @@ def test_devices_names_an_extra_for_what_is_missing(monkeypatch: pytest.MonkeyPa
 
 
 def test_devices_says_what_is_found() -> None:
+    pytest.importorskip("numba")
     lines = CliRunner().invoke(cli.main, ["devices"]).output.splitlines()
     assert f"found    numba {metadata.version('numba')} (@ost.kernel)" in lines
     assert [line.split()[0] for line in lines if " CUDA driver " in line or " NVML " in line]

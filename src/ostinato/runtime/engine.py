@@ -136,24 +136,28 @@ class Instances:
 
     def rebind(self, another: Callable[[], Lowered]) -> None:
         self._another = another
-        for instance in self._all:
+        for instance in self.all():
             self._remember(instance, ended=False)
             instance.lowered = another()
             instance.core.rebind(instance.lowered.plan)
 
     def close(self) -> None:
         self._closed = True
-        for instance in self._all:
+        for instance in self.all():
             instance.core.refuse_runs()
 
     def all(self) -> list[_Instance]:
         """Return all instances; other threads may be submitting."""
-        return list(self._all)
+        while True:
+            try:
+                return list(self._all)
+            except RuntimeError:  # without an interpreter lock, the queue may turn while it is copied
+                continue
 
     def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of all instances, those that are no more included."""
         forgotten = [self._forgotten] if self._forgotten else []
-        return [*forgotten, *(counters(instance.core, instance.lowered) for instance in self._all)]
+        return [*forgotten, *(counters(instance.core, instance.lowered) for instance in self.all())]
 
     def _forget_one(self) -> None:
         """After many runs at once, get back to few instances."""

@@ -169,6 +169,8 @@ class Machine:
     ) -> None:
         self.workers.close(cancel=kind is not None)
         self.workers.in_block = False
+        if globals().get("raise_failures") is None:  # the interpreter is at its end, and has cleared this module
+            return
         raise_failures(self.workers.take_failures(), error)
 
     def __repr__(self) -> str:

@@ -63,6 +63,8 @@ class SpawnedRun(Run):
         workers.unretrieved.add(self)
 
     def __del__(self) -> None:
+        if globals().get("_drop") is None:  # the interpreter is at its end, and has cleared this module
+            return
         core, workers = self._core, self._owner()
         if core.unretrieved:
             log_failure(self._ended())

@@ -364,7 +364,7 @@ def test_a_run_that_waits_for_its_condition_can_be_cancelled(two):
             run.result(60)
     assert third.result(60) == 1
     assert y[0] == 1
-    assert 1 <= x[0] <= 2
+    assert 1 <= x[0] <= 4  # what waits for nothing may run ahead of what was cancelled
 
 
 def test_conditions_with_priorities_parameters_and_until(machine):

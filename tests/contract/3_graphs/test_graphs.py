@@ -797,9 +797,14 @@ def test_ring_slices_further_like_an_array(machine):
     g = ost.Graph()
     r = g.ring(*arrays)
     cuts = [np.s_[2], np.s_[1:3, ::2], np.s_[::-1], np.s_[..., 1], np.s_[-1:, -2:]]
+    turn = np.zeros(1)  # one after the other
+
+    def note(x, _):
+        seen.append(x.copy())
+
     for cut in cuts:
-        g.task(lambda x: seen.append(x.copy()), r[0][cut], access=(ost.Read,))
-    g.task(lambda x: seen.append(x.copy()), r[-4][1:][1:, 2], access=(ost.Read,))
+        g.task(note, r[0][cut], turn, access=(ost.Read, ost.ReadWrite))
+    g.task(note, r[-4][1:][1:, 2], turn, access=(ost.Read, ost.ReadWrite))
     run(g, machine, 3)
     expected = []
     for s in range(3):

@@ -287,6 +287,8 @@ def test_rings_of_different_layouts(blend):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_writing_what_is_declared_read_says_so_in_a_few_lines(captured):
+    pytest.importorskip("numba")
+
     @ost.kernel
     def wrong(src: ost.Read, dst: ost.Write):
         src[0] = 1.0
@@ -301,6 +303,8 @@ def test_writing_what_is_declared_read_says_so_in_a_few_lines(captured):
 
 
 def test_what_numba_cannot_compile_is_told_in_a_few_lines():
+    pytest.importorskip("numba")
+
     @ost.kernel
     def wrong(dst: ost.Write):
         dst[0] = dst.nosuch

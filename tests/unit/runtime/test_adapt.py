@@ -27,6 +27,7 @@ from ostinato.runtime import adapt, calibrate, turns
 from ostinato.runtime.calibrate import level_costs, recall_ops, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 from ostinato.runtime.turns import schedule_otherwise
+from support.interpreter import needs_lock
 
 DEADLINE = 60
 
@@ -280,6 +281,7 @@ def test_closing_waits_for_the_whole_replay_or_cancels_it(restless, machine, fai
         assert x[0] == 2000
 
 
+@needs_lock  # several lanes of Python tasks have contexts of their own
 def test_context_variables_last_for_the_whole_replay(restless, machine):
     variable = contextvars.ContextVar("variable", default=0)
     seen = []

@@ -430,7 +430,7 @@ def test_nothing_is_copied_back_that_no_run_has_written(machine, device):
 
 @pytest.mark.parametrize("fails", ["copy", "piece", "record"])
 def test_a_write_back_that_fails_is_told_of_who_wrote(machine, device, fails):
-    built, _, _ = write_back_program(machine, device)
+    built, *arrays = write_back_program(machine, device)
     run = submit(built)
     until(lambda: device.core.counters["fill"] == 1 and device.core.counters["notify"] == 1)
     if fails == "copy":
@@ -449,6 +449,7 @@ def test_a_write_back_that_fails_is_told_of_who_wrote(machine, device, fails):
     again = submit(built)
     drive(device, again)
     assert again.good
+    assert len(arrays) == 2  # the plan has their addresses: they must live until here
 
 
 def test_operations_are_active_in_some_steps(machine, device):

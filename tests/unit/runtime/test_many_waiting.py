@@ -38,7 +38,7 @@ def test_the_lists_of_programs_are_not_copied_for_each_run(waiting: int) -> None
 
 def test_cancelled_while_they_wait() -> None:
     graph = ost.Graph()
-    graph.task(ost.task(print), "never", after=[graph.precondition("go")])
+    graph.task(ost.task(lambda: print("never")), after=[graph.precondition("go")])
     with ost.Machine(cpus=2) as machine, graph.compile(machine, runs="concurrent") as program:
         never = ost.UserEvent()
         runs = [program.submit(after={"go": never}) for _ in range(300)]

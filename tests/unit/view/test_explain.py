@@ -9,6 +9,7 @@ import pytest
 
 import ostinato as ost
 import programs
+from support.interpreter import needs_lock
 
 MIX = programs.native_mix((3, 1), 0, 0)
 FILL = programs.native_mix((2,), 0, 0)
@@ -73,6 +74,7 @@ def test_distances_are_counted(machine, arrays):
     assert "within a step" not in text
 
 
+@needs_lock
 def test_python_ops_that_share_a_lane_because_of_the_gil_are_named(machine, arrays):
     with ost.capture() as graph:
         for array in arrays:
