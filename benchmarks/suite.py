@@ -25,6 +25,7 @@ from benchmarks import (
     events,
     fixed_costs,
     fleet,
+    free_tasks,
     function_cost,
     graph_tuning,
     irregular,
@@ -83,6 +84,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "pipeline": ("Photographs through a device", device_pipeline.run),
     "cuda": ("Beside CUDA's graphs", cuda_graphs.run),
     "applications": ("Applications", applications.run),
+    "pure": ("Independent tasks of pure Python", free_tasks.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

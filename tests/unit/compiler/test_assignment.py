@@ -102,7 +102,9 @@ def test_there_is_no_such_device(devices: Any) -> None:
     graph, a = Graph(), np.zeros(4)
     graph.task(streamed, a, on="cuda:7", name="blur")
     there = "cpu:0, cpu:1" + "".join(f", {device.name}" for device in devices)
-    with pytest.raises(GraphError, match=rf"'blur' at .* is bound to 'cuda:7', but this machine has only {there}(;.*)?$"):
+    with pytest.raises(
+        GraphError, match=rf"'blur' at .* is bound to 'cuda:7', but this machine has only {there}(;.*)?$"
+    ):
         where(graph, devices=devices)
 
 
