@@ -16,16 +16,19 @@ CXX_FILES := $(shell find core src benchmarks examples tests -name '*.cpp' -o -n
 COMMA := ,
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 # What is installed in place pip does not compile to bytecode; where Python may not either, hundreds of processes would.
-install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && \
+install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.$(if $(2),[$(2)])' && \
 	$(1)/bin/python -m compileall -q src && touch $@
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
 # Reports go to files: pytest would swallow what is printed in the middle of a test.
-sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
+sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=$(MALLOC) \
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS) \
 	|| { cat build/$(1)/report*; exit 1; }
+# Free-threaded Pythons have an allocator of their own, and no choice.
+MALLOC = malloc
+free-threaded-tsan: MALLOC = default
 SANITIZED_TESTS ?= tests/unit/runtime $(wildcard tests/unit/tune/test_reaper*.py)
 
-.PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs wheels asan tsan clean
+.PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs wheels pythons free-threaded-test free-threaded-tsan asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
@@ -98,6 +101,37 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14 python3.13t python3.14t
 WHEEL_TESTS ?= tests
 wheels: .venv/installed-wheels
 	WHEEL_TESTS='$(WHEEL_TESTS)' tools/wheels $(abspath $(BIN)) $(PYTHONS)
+
+# The quick tests on newer Pythons: of other releases of Debian, each in a chroot, which takes root and debootstrap; and
+# on a free-threaded one, made of Debian's sources. What cannot be done here is named. Give FREE_THREADED to use yours.
+RELEASES ?= trixie sid
+pythons:
+	for release in $(RELEASES); do tools/in_debian $$release build/pythons/$$release || [ $$? = 3 ] || exit 1; done
+	$(MAKE) free-threaded-test
+
+FREE_THREADED ?= $(abspath build/pythons/free)/bin/python3.13t
+# Not all extras have wheels for free-threaded Pythons: their tests are skipped.
+FREE_TESTS := --prefer-binary pytest==9.2.0 pytest-xdist hypothesis pydot
+free-threaded-test: build/free/installed-bare
+	build/free/bin/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+
+# The runtime's tests of the free-threaded Python under ThreadSanitizer.
+free-threaded-tsan: build/free-tsan/installed-bare
+	rm -f build/free-tsan/report*
+	TSAN_OPTIONS=exitcode=66:log_path=build/free-tsan/report $(call sanitize,free-tsan,libtsan.so,and not forks)
+
+$(FREE_THREADED):
+	tools/free_threaded $(abspath $(dir $@)/..)
+
+build/free/made build/free-tsan/made: $(FREE_THREADED)
+	tools/venv $(@D) $(FREE_THREADED)
+	touch $@
+
+build/free/installed-bare: build/free/made $(SOURCES)
+	$(call install,build/free,,$(FREE_TESTS))
+
+build/free-tsan/installed-bare: build/free-tsan/made $(SOURCES)
+	$(call install,build/free-tsan,,$(FREE_TESTS) -Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=thread)
 
 asan: build/asan/installed-sanitizer
 	rm -f build/asan/report*
