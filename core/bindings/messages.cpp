@@ -114,8 +114,28 @@ void bind_messages(nb::module_& parent) {
                 self.traffic->channels.push_back(channel);
                 return ChannelHandle{std::move(channel)};
             },
-            "sends"_a, "peer"_a, "number"_a, "bytes"_a);
-    nb::class_<ChannelHandle>(module, "Channel", "What one operation sends to another rank, or receives from one.");
+            "sends"_a, "peer"_a, "number"_a, "bytes"_a)
+        .def(
+            "channels",
+            [](const TrafficHandle& self) {
+                std::vector<ChannelHandle> found;
+                for (const std::weak_ptr<Channel>& each : self.traffic->channels) {
+                    if (std::shared_ptr<Channel> channel = each.lock())
+                        found.push_back({std::move(channel)});
+                }
+                return found;
+            },
+            "Those in use.");
+    nb::class_<ChannelHandle>(module, "Channel", "What one operation sends to another rank, or receives from one.")
+        .def_prop_ro("sends", [](const ChannelHandle& self) { return self.channel->sends; })
+        .def_prop_ro("peer", [](const ChannelHandle& self) { return self.channel->peer; })
+        .def_prop_ro("number", [](const ChannelHandle& self) { return self.channel->number; })
+        .def_prop_ro(
+            "shared_bytes", [](const ChannelHandle& self) { return self.channel->shared_bytes(); },
+            "How much memory its slots take between ranks of one host.")
+        .def(
+            "share", [](const ChannelHandle& self, int file, std::size_t offset) { self.channel->share(file, offset); },
+            "file"_a, "offset"_a, "Have the slots in a file of zeros that the other end maps as well.");
     module.def(
         "messenger_to_itself", [] { return MessengerHandle{std::make_shared<Messenger>(transport_to_itself(), 0, 1)}; },
         "The messages of the only rank of a process.");

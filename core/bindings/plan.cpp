@@ -155,7 +155,7 @@ std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb:
     if (kind == "blocking")
         return std::make_shared<BlockingTaskOp>(number(0));
     if (kind == "send" || kind == "recv")
-        return std::make_shared<MessageOp>(nb::cast<ChannelHandle>(with[0]).channel, kind == "send", stored);
+        return std::make_shared<MessageOp>(nb::cast<ChannelHandle>(with[0]).channel, stored);
     throw nb::value_error("an external operation of an unknown kind");
 }
 

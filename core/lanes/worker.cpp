@@ -304,12 +304,26 @@ bool Worker::polled_enough() {
     } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
         return true;
     }
-    for (const Slot::Listed& listed : slot.own) {
-        if (listed.program->shared() && listed.program->traffic->messenger->by_workers)
-            listed.program->traffic->messenger->progress();
-    }
+    for_each_messenger([](Messenger& messenger) { messenger.progress(); });
     relax();
     return false;
+}
+
+// Of the programs whose lanes this slot serves: those by which idle workers make progress.
+template <class Function>
+void Worker::for_each_messenger(Function call) {
+    const Messenger* last = nullptr;
+    for (const Slot::Listed& listed : slot.own) {
+        if (!listed.program->shared() || !listed.program->traffic->messenger->by_workers)
+            continue;
+        Messenger& messenger = *listed.program->traffic->messenger;
+        if (std::exchange(last, &messenger) != &messenger)
+            call(messenger);
+    }
+}
+
+void Worker::leave_messages() {
+    for_each_messenger([](Messenger& messenger) { messenger.take_over(); });
 }
 
 void Worker::shorten_lists() {
@@ -355,8 +369,10 @@ std::uint32_t Worker::serve_as_worker() {
             continue;
         stop_polling();
         shorten_lists();
-        if (prepare_wait(machine, slot))
+        if (prepare_wait(machine, slot)) {
+            leave_messages();
             return epoch;
+        }
     }
 }
 
@@ -379,6 +395,7 @@ bool Worker::serve_until_done(const Run& run) {
             continue;
         stop_polling();
         if (prepare_wait(machine, slot)) {
+            leave_messages();
             if (!run.done.load(std::memory_order_acquire))
                 slot.event_count.commit_wait_first(epoch, kSignalNs);
             cancel_wait(machine, slot);

@@ -79,6 +79,9 @@ private:
     void shorten_lists();
     bool polled_enough();
     void end_idle();  // the slot has something to do
+    template <class Function>
+    void for_each_messenger(Function call);
+    void leave_messages();  // to the threads that make progress where no worker does
     void start_polling();
     bool stop_polling();
     bool waits_long() const;

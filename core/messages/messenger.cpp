@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLetterBytes = 4096;  // of a part of a message between threads
 constexpr std::int32_t kLetterTag = 0;      // channels have others
-// The thread in `wait` naps where nothing happens: ever longer, since what other ranks do need not concern this one.
+// The thread in `wait` naps where it finds nothing, ever longer: workers find it before, or there is nothing to find.
 constexpr std::int64_t kFirstNapNs = 20'000, kLastNapNs = 1'000'000;
 constexpr int kLooks = 64;  // before the first nap
 
@@ -74,7 +74,11 @@ void Messenger::take_starts() {
             taken_.swap(starts_);
         }
         for (const Start& start : taken_) {
-            if (start.cancels)
+            if (start.request->word != nullptr && start.cancels)
+                start.request->cancelled = true;
+            else if (start.request->word != nullptr)
+                watched_.push_back(start.request);
+            else if (start.cancels)
                 transport_->cancel(*start.request);
             else
                 transport_->start(*start.request);
@@ -83,23 +87,34 @@ void Messenger::take_starts() {
     }
 }
 
-void Messenger::look() {
+bool Messenger::look() {
     ended_.clear();
+    std::erase_if(watched_, [&](Request* each) {
+        const bool ended = each->cancelled || each->word->load(std::memory_order_acquire) == each->wanted;
+        if (ended)
+            ended_.push_back(each);
+        return ended;
+    });
     transport_->progress(ended_);
     if (ended_.empty())
-        return;
-    progressed_.fetch_add(ended_.size(), std::memory_order_relaxed);
+        return false;
     for (Request* const request : ended_) {
         const std::shared_ptr<void> owner = std::move(request->owner);
         request->ended();
     }
+    return true;
 }
 
-bool Messenger::progress() {
+void Messenger::take_over() {
+    alone_.store(true, std::memory_order_relaxed);
+    wake_.notify();
+}
+
+bool Messenger::progress(bool& found) {
     if (!transport_mutex_.try_lock())
         return false;
     take_starts();
-    look();
+    found = look();
     transport_mutex_.unlock();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     attend();
@@ -157,21 +172,20 @@ void Messenger::tell(Told told) {
 }
 
 bool Messenger::wait(std::vector<Told>& told) {
-    std::uint64_t known = progressed_.load(std::memory_order_relaxed);
     std::int64_t nap = kFirstNapNs;
     for (int looks = 0;; ++looks) {
         const std::uint32_t epoch = wake_.prepare_wait();
         if (closed_.load(std::memory_order_acquire))
             return false;
-        progress();
+        bool found = false;
+        progress(found);
         if (news_.exchange(false, std::memory_order_acquire)) {
             const std::lock_guard<std::mutex> lock(told_mutex_);
             told.swap(told_);
             if (!told.empty())
                 return true;
         }
-        const std::uint64_t ended = progressed_.load(std::memory_order_relaxed);
-        if (std::exchange(known, ended) != ended) {
+        if (found || alone_.exchange(false, std::memory_order_relaxed)) {
             looks = 0;
             nap = kFirstNapNs;
         } else if (looks < kLooks) {

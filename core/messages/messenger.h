@@ -53,7 +53,12 @@ public:
     // `held` is what the request belongs to.
     void cancel(Request& request, std::shared_ptr<void> held) { hand_over({&request, true, std::move(held)}); }
     // Finds out what has ended. False: another thread is at it.
-    bool progress();
+    bool progress() {
+        bool found = false;
+        return progress(found);
+    }
+    // A worker that made progress goes to sleep: from now on the thread in `wait` looks more often, for a while.
+    void take_over();
 
     // Sends a message to the thread of another rank that waits in `wait`.
     void post(int to, std::string_view message);
@@ -76,15 +81,17 @@ private:
     };
     struct Letter;
 
+    bool progress(bool& found);
     void hand_over(Start start);
     void attend();
     void take_starts();  // with the transport
-    void look();         // with the transport: for messages that have ended
+    bool look();         // with the transport: for messages that have ended; whether there are some
     void listen();       // for the next message between threads
     void received(Letter& letter);
 
     const std::unique_ptr<Transport> transport_;
-    std::mutex transport_mutex_;  // held by the thread that is in the transport
+    std::vector<Request*> watched_;  // of ranks of one host: those that end when a word in memory is as wanted
+    std::mutex transport_mutex_;     // held by the thread that is in the transport
     std::vector<Request*> ended_;
     std::vector<Start> taken_;
 
@@ -94,12 +101,11 @@ private:
 
     std::mutex told_mutex_;
     std::vector<Told> told_;
-    std::atomic<bool> news_{false}, closed_{false};
+    std::atomic<bool> news_{false}, closed_{false}, alone_{false};
     std::atomic<int> sending_{0};
-    std::atomic<std::uint64_t> progressed_{0};  // requests that have ended
-    EventCount wake_;                           // of the thread in `wait`
-    std::unique_ptr<Letter> letter_;            // the receive for messages between threads
-    std::vector<std::string> partial_;          // by rank, the parts of a message that have come
+    EventCount wake_;                   // of the thread in `wait`
+    std::unique_ptr<Letter> letter_;    // the receive for messages between threads
+    std::vector<std::string> partial_;  // by rank, the parts of a message that have come
 };
 
 }  // namespace ostinato

@@ -2,6 +2,7 @@
 // thread at a time, and never while it holds the GIL.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,11 @@ public:
     int peer = 0;  // kAnyRank: of a receive that takes what comes first
     std::int32_t tag = 0;
     bool sends = false;
+    // Not null: nothing travels, since both ranks have this memory. The request has ended when the word is `wanted`, or
+    // when it is cancelled.
+    const std::atomic<std::uint32_t>* word = nullptr;
+    std::uint32_t wanted = 0;
+    bool cancelled = false;
     std::shared_ptr<void> owner;  // what the bytes belong to, until it has ended
 };
 

@@ -13,16 +13,33 @@ ACTIVITY_PIPE = "OSTINATO_ACTIVITY"
 """The variable by which ``ostinato top`` tells a script the number of the pipe to write to."""
 
 
+_part: tuple[list[int], bool] | None = None  # of the cores, and whether other ranks use them, too
+
+
+def use_cores(cores: list[int], shared: bool) -> None:
+    """Have machines made from now on use these of the usable cores; if `shared`, other processes use these, too."""
+    global _part
+    _part = cores, shared
+
+
+def cores_are_shared() -> bool:
+    """Whether other ranks use the cores of this one, so that polling takes their time."""
+    return _part is not None and _part[1]
+
+
 def usable_cores() -> list[int]:
     """Return the cores of the affinity mask, as many as the control group's quota pays for.
 
-    If an OpenMP library has bound this thread to a part of the mask (``OMP_PROC_BIND``), its places are the mask.
+    If an OpenMP library has bound this thread to a part of the mask (``OMP_PROC_BIND``), its places are the mask. Where
+    several ranks of a program share the host, each has a part of the cores (`use_cores`).
 
     Examples
     --------
     >>> len(usable_cores()) >= 1
     True
     """
+    if _part is not None:
+        return list(_part[0])
     cores = sorted(os.sched_getaffinity(0) | _openmp_cores())
     quota = _quota("/sys/fs/cgroup")
     return cores if quota is None else cores[: max(1, min(len(cores), math.ceil(quota)))]

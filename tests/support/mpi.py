@@ -10,7 +10,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+MPIEXEC = os.environ.get("OSTINATO_TEST_MPIEXEC") or shutil.which(
+    "mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+)
+"""That of the library that mpi4py loads; with another library, name both: ``OSTINATO_TEST_MPIEXEC=...
+MPI4PY_LIBMPI=...``."""
+
+# Open MPI starts as many ranks as there are cores, and as root none, unless it is told otherwise.
+_ENVIRONMENT = {
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,7 +34,13 @@ def run_ranks(ranks: int, *arguments: str, timeout: float) -> subprocess.Complet
 def run_command(*command: str, timeout: float) -> subprocess.CompletedProcess[str]:
     """Run a command in a process group, which ends with it or when the time is over."""
     started = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        env=_ENVIRONMENT | os.environ,
     )
     with started:
         try:

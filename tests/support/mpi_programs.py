@@ -15,7 +15,7 @@ STEPS = 3
 
 def main() -> None:
     first, end = map(int, sys.argv[1:3])
-    ranks = ost.Ranks()
+    ranks = ost.Ranks(transport=sys.argv[3])  # type: ignore[arg-type]
     for seed in range(first, end):
         program = RandomProgram(seed, near=seed % 2 == 0)
         record, spread, replicated = program(ranks)

@@ -55,8 +55,27 @@ class Traffic:
 
     def channel(self, sends: bool, peer: int, number: int, bytes: int) -> Channel: ...
 
+    def channels(self) -> list[Channel]:
+        """Those in use."""
+
 class Channel:
     """What one operation sends to another rank, or receives from one."""
+
+    @property
+    def sends(self) -> bool: ...
+
+    @property
+    def peer(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def shared_bytes(self) -> int:
+        """How much memory its slots take between ranks of one host."""
+
+    def share(self, file: int, offset: int) -> None:
+        """Have the slots in a file of zeros that the other end maps as well."""
 
 def messenger_to_itself() -> Messenger:
     """The messages of the only rank of a process."""

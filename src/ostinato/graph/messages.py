@@ -32,8 +32,8 @@ class Group(Protocol):
     def messenger(self) -> _core.messages.Messenger:
         """What carries the messages."""
 
-    def open_channels(self, ends: Any, common: Any) -> int:
-        """Return the tag of a program's first channel; raise if ranks' programs do not fit together."""
+    def open_channels(self, ends: Any, common: Any, traffic: _core.messages.Traffic) -> None:
+        """Open a program's channels; raise if ranks' programs do not fit together."""
 
 
 class Message(Body):

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from ostinato import _core
-from ostinato.errors import ContractError, GraphError
-from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End
+from ostinato.errors import ContractError, GraphError, describe_error
+from ostinato.ranks.channels import Common, End
 from ostinato.ranks.coordinator import (
     CLOSE,
     COMPILE,
     EXIT,
+    OPEN,
     PARAMETERS,
     RUN,
     Abandoned,
@@ -33,6 +34,7 @@ from ostinato.ranks.coordinator import (
     Stop,
     Verdict,
 )
+from ostinato.ranks.host import Slots
 
 _log = logging.getLogger("ostinato")
 _ERRORS = {COMPILE: GraphError, PARAMETERS: ValueError}
@@ -59,7 +61,7 @@ class _Entry:
         self.run, self.program = run, program
         self.left = False  # the lanes have left the run
         self.answered = threading.Event()
-        self.answer = 0
+        self.answer: Agreed | None = None
         self.error: Exception | None = None
 
 
@@ -82,9 +84,20 @@ class Agreement:
         self._thread.start()
         _all.append(self)
 
-    def compile(self, ends: Sequence[End], common: Common = NOTHING_IN_COMMON, failure: str = "") -> int:
-        """Return the tag of a program's first channel; raise `GraphError` if ranks' programs do not fit together."""
-        return self._together(Begun(0, COMPILE, None, "compiles a program", tuple(ends), failure, common))
+    def compile(self, ends: Sequence[End], common: Common, slots: Slots | None) -> Agreed:
+        """Return how to open a program's channels; raise `GraphError` if ranks' programs do not fit together."""
+        return self._together(Begun(0, COMPILE, None, "compiles a program", tuple(ends), common=common, slots=slots))
+
+    def open(self) -> None:
+        """Say that this rank has opened a program's channels, and wait for the others; raise if one could not."""
+        self._together(Begun(0, OPEN, None, "opens the channels of a program"))
+
+    def fail(self, what: str, why: BaseException) -> None:
+        """Have the other ranks raise `GraphError`: this rank cannot compile a program, or not open its channels."""
+        told = str(why) if isinstance(why, GraphError) else describe_error(why)
+        with contextlib.suppress(GraphError, ContractError):  # the caller raises `why`
+            # A rank that is interrupted does not wait for others.
+            self._together(Begun(0, what, None, "compiles a program", failure=told), isinstance(why, Exception))
 
     def check_parameters(self, digest: bytes, words: str) -> None:
         """Raise `ValueError` if the parameters of a run differ between ranks."""
@@ -122,18 +135,18 @@ class Agreement:
         self._messenger.close()
         self._thread.join(_EXIT_SECONDS)  # it must not come back into Python when the interpreter ends
 
-    def _together(self, begun: Begun, wait: bool = True) -> int:
+    def _together(self, begun: Begun, wait: bool = True) -> Agreed:
         entry = _Entry()
         with self._lock:
             self._check()
             self._enter(entry, begun)
             self._hear_own()
         if not wait:
-            return 0
+            return Agreed(begun.number)
         entry.answered.wait()
         if entry.error is not None:
             raise entry.error
-        return entry.answer
+        return cast(Agreed, entry.answer)
 
     def _check(self) -> None:
         if self.ended:
@@ -205,7 +218,7 @@ class Agreement:
             self._abandon(number, entry, message)
         elif isinstance(message, Agreed):
             del self._entries[number]
-            entry.answer = message.answer
+            entry.answer = message
             entry.answered.set()
         elif run is None or program is None or entry.error is not None:
             return

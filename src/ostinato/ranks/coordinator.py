@@ -1,7 +1,7 @@
 """Rank 0's part in what all ranks do together: it hears of everything, compares, and tells what follows.
 
-All ranks do the same things in the same order: compile, run, close, end. These are numbered. Each rank tells of each;
-what differs is *abandoned* on all of them. Runs are also stopped and ended together:
+All ranks do the same things in the same order: compile, open channels, run, close, end. These are numbered. Each rank
+tells of each; what differs is *abandoned* on all of them. Runs are also stopped and ended together:
 
 * A rank that is to end a run before its time says so (`Stop`). All ranks then begin no further step, and say how many
   they have begun (`Halted`). All run as many as the furthest one (`Bound`).
@@ -10,13 +10,14 @@ what differs is *abandoned* on all of them. Runs are also stopped and ended toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End, find_difference, find_mismatch
+from ostinato.ranks.host import Slots
 
-COMPILE, RUN, PARAMETERS, CLOSE, EXIT = "compile", "run", "parameters", "close", "exit"
+COMPILE, OPEN, RUN, PARAMETERS, CLOSE, EXIT = "compile", "open", "run", "parameters", "close", "exit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Begun:
     """Why this rank cannot do it."""
     common: Common = NOTHING_IN_COMMON
     """Of a program, what must be the same on all ranks."""
+    slots: Slots | None = None
+    """Of a program, the memory for messages that this rank receives from others of its host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """All ranks do the same; `answer` is what they need for it."""
+    """All ranks do the same."""
 
     number: int
-    answer: int = 0
+    tag: int = 0
+    """Of a program, that of its first channel."""
+    opens: bool = False
+    """Whether some ranks of the program share memory, so that all say next whether they have opened it."""
+    slots: Mapping[int, Slots] = field(default_factory=dict)
+    """Of ranks that this one sends to through memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +222,7 @@ class Coordinator:
             self._agree(message, record)
 
     def _agree(self, message: Begun, record: _Record) -> None:
-        answer = 0
+        told = [Agreed(message.number)] * self._size
         if message.what == COMPILE:
             ends = [record.begun[rank].ends for rank in range(self._size)]
             most = max(map(len, ends))
@@ -225,9 +233,20 @@ class Coordinator:
             if mismatch:
                 self._abandon(message, record, COMPILE, mismatch)
                 return
-            answer, self._tag = self._tag, self._tag + most
+            slots = {rank: begun.slots for rank, begun in sorted(record.begun.items()) if begun.slots is not None}
+            told = [
+                Agreed(
+                    message.number,
+                    self._tag,
+                    bool(slots),
+                    {to: each for to, each in slots.items() if rank in each.offsets},
+                )
+                for rank in range(self._size)
+            ]
+            self._tag += most
         del self._records[message.number]
-        self._tell(Agreed(message.number, answer))
+        for rank, agreed in enumerate(told):
+            self._send(rank, agreed)
 
     def _abandon(self, message: Begun, record: _Record, what: str, why: str) -> None:
         record.abandoned = Abandoned(message.number, what, why)

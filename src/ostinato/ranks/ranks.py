@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.arguments import integer
+from ostinato.environment import usable_cores, use_cores
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.capture import current_graph
@@ -20,7 +21,9 @@ from ostinato.graph.tracer import untrace
 from ostinato.ranks.agreement import Agreement
 from ostinato.ranks.array import DistributedArray
 from ostinato.ranks.channels import Common, End, find_mismatch
+from ostinato.ranks.coordinator import COMPILE, OPEN
 from ostinato.ranks.fold import record_fold
+from ostinato.ranks.host import Host, Inbox
 from ostinato.ranks.launch import abort_on_uncaught, check_communicator, find_mpi, open_messenger
 from ostinato.text import brief
 
@@ -47,7 +50,8 @@ class Ranks:
     comm
         A communicator of mpi4py; None for ``MPI.COMM_WORLD``. Messages go over a duplicate of it.
     transport
-        What carries messages: ``"mpi"``. ``"auto"`` chooses. ``"shared"`` is not built yet.
+        What carries messages. ``"mpi"``: the MPI library. ``"shared"``: memory that all ranks have in common; they
+        must be on one host. ``"auto"``: such memory between ranks of one host, and the MPI library between others.
     progress
         ``"workers"``: threads of the machine that have nothing to do look for messages, and a thread of its own where
         all are busy. ``"thread"``: that thread alone.
@@ -55,7 +59,7 @@ class Ranks:
     Raises
     ------
     ValueError
-        `transport` or `progress` is none of these, or not built yet.
+        `transport` or `progress` is none of these, or `transport` is ``"shared"`` and ranks are on several hosts.
     RuntimeError
         A launcher started several ranks, but MPI knows of one. Or MPI was initialised without threads.
     ImportError
@@ -72,15 +76,13 @@ class Ranks:
     """
 
     def __init__(self, comm: Any = None, *, transport: TransportName = "auto", progress: Progress = "workers") -> None:
-        if transport == "shared":
-            raise ValueError(
-                "transport='shared' is not built yet: leave it at 'auto'; MPI uses shared memory within one host"
-            )
-        if transport not in ("auto", "mpi"):
-            raise ValueError(f"transport must be 'auto' or 'mpi', got {brief(transport)}")
+        if transport not in ("auto", "mpi", "shared"):
+            raise ValueError(f"transport must be 'auto', 'mpi' or 'shared', got {brief(transport)}")
         if progress not in ("workers", "thread"):
             raise ValueError(f"progress must be 'workers' or 'thread', got {brief(progress)}")
         self._comm: Any = None  # kept, since messages go over it
+        self._host: Host | None = None
+        self._transport = transport
         MPI = find_mpi()
         if MPI is None:
             if comm is not None:
@@ -90,6 +92,7 @@ class Ranks:
             check_communicator(MPI, comm)
             if comm.Get_size() > 1:
                 self._comm = comm.Dup()
+                self._share_host(MPI, transport)
         if self._comm is None:
             self._open(_core.messages.messenger_to_itself(), 0, 1, progress)
         else:
@@ -103,7 +106,8 @@ class Ranks:
     def over(cls, messenger: _core.messages.Messenger, rank: int, size: int) -> Ranks:
         """Return a rank whose messages something else than MPI carries: for tests."""
         ranks = cls.__new__(cls)
-        ranks._comm = None
+        ranks._comm = ranks._host = None
+        ranks._transport = "mpi"
         ranks._open(messenger, rank, size, "workers")
         return ranks
 
@@ -358,15 +362,60 @@ class Ranks:
         graph = self._graph("fold")
         return record_fold(graph, untrace(parts), untrace(out), op)
 
-    def open_channels(self, ends: Sequence[End], common: Common) -> int:
-        """Return the tag of a program's first channel; raise `GraphError` if ranks' programs do not fit together."""
-        if self.agreement is not None:
-            return self.agreement.compile(ends, common)
-        mismatch = find_mismatch([ends])
-        if mismatch:
-            raise GraphError(mismatch)
-        self._tag += len(ends)
-        return self._tag - len(ends)
+    def open_channels(self, ends: Sequence[End], common: Common, traffic: _core.messages.Traffic) -> None:
+        """Open a program's channels; raise `GraphError` if ranks' programs do not fit together."""
+        if self.agreement is None:
+            mismatch = find_mismatch([ends])
+            if mismatch:
+                raise GraphError(mismatch)
+            traffic.first_tag, self._tag = self._tag, self._tag + len(ends)
+            return
+        inbox = self._prepare(traffic)
+        try:
+            agreed = self.agreement.compile(ends, common, None if inbox is None else inbox.slots)
+            traffic.first_tag = agreed.tag
+            if agreed.opens:
+                try:
+                    if self._host is not None:
+                        self._host.open(traffic.channels(), self._rank, agreed.slots)
+                except BaseException as error:
+                    self.agreement.fail(OPEN, error)
+                    raise
+                self.agreement.open()
+        finally:
+            if inbox is not None:
+                inbox.close()
+
+    def _prepare(self, traffic: _core.messages.Traffic) -> Inbox | None:
+        if self._host is None or self.agreement is None:
+            return None
+        try:
+            return self._host.prepare(traffic.channels(), self._transport == "shared")
+        except BaseException as error:
+            self.agreement.fail(COMPILE, error)
+            raise
+
+    def _share_host(self, MPI: Any, transport: TransportName) -> None:
+        """Find the ranks of this host, and share out its cores."""
+        host = Host(MPI, self._comm, transport != "mpi")
+        if share := host.split_cores(usable_cores()):
+            use_cores(*share)
+        host.leave()
+        told = self._comm.allgather((transport, len(host.ranks)))
+        names, near = [name for name, _ in told], [count for _, count in told]
+        other = next((rank for rank, name in enumerate(names) if name != names[0]), None)
+        if other is not None:
+            raise ValueError(
+                f"transport must be the same on all ranks, got {names[0]!r} on rank 0 and {names[other]!r} on rank "
+                f"{other}"
+            )
+        if transport == "shared" and min(near) < len(near) - 1:
+            raise ValueError(
+                f"transport='shared' must be used where all ranks can share memory, but rank {near.index(min(near))} "
+                f"can with {min(near)} of {len(near) - 1} others; leave it at 'auto'"
+            )
+        if host.ranks:
+            self._host = host
 
     def __repr__(self) -> str:
         return f"<Ranks: rank {self._rank} of {self._size}>"

@@ -25,13 +25,12 @@ class SharedRuns:
         agreement: Agreement,
         rank: int,
         ops: Sequence[Op],
-        traffic: _core.messages.Traffic | None,
-        tag: int,
+        traffic: _core.messages.Traffic,
         outcome: Callable[[_core.Run, Sequence[Op]], int | BaseException],
     ) -> None:
         self._agreement, self._rank, self._ops, self._traffic = agreement, rank, ops, traffic
         self._outcome = outcome  # how a run of these operations ended on this rank
-        self._key = tag  # equal on all ranks, and of this program only
+        self._key = traffic.first_tag  # equal on all ranks, and of this program only
         self._name = f"the program that begins with {ops[0].name!r} at {ops[0].call_site}" if ops else "a program"
         self._verdicts: dict[int, Verdict] = {}  # of runs that did not end well
         self._abandoned = ""
@@ -90,8 +89,7 @@ class SharedRuns:
 
     def abandon(self, why: str) -> None:
         self._abandoned = why
-        if self._traffic is not None:
-            self._traffic.abandon()
+        self._traffic.abandon()
 
     def _check(self) -> None:
         if self._abandoned:

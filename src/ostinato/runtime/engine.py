@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import weakref
@@ -19,7 +18,7 @@ from ostinato.compiler.ir import Target
 from ostinato.compiler.lower.lower import lower
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.devices.device import check_usable
-from ostinato.errors import ContractError, GraphError, describe_error
+from ostinato.errors import ContractError
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
@@ -294,14 +293,14 @@ class Engine:
         self.binding: Rebinding | None = None  # made with the first rebind
         processors = len(workers.cpus)
         try:
+            if graph.group is not None and runs not in ("pipelined", "once"):
+                raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {runs!r}")
             made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
-        except Exception as error:
+            self.kept = LoadedExecutable(workers, made, None, runs, None)
+        except BaseException as error:
             if graph.group is not None and graph.group.agreement is not None:
-                with contextlib.suppress(GraphError):  # other ranks are told, and so is this one
-                    told = str(error) if isinstance(error, GraphError) else describe_error(error)
-                    graph.group.agreement.compile((), failure=told)
+                graph.group.agreement.fail("compile", error)
             raise
-        self.kept = LoadedExecutable(workers, made, None, runs, None)
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
         self._use(self.kept)
@@ -330,16 +329,13 @@ class Engine:
         from ostinato.ranks.channels import find_ends  # here: few programs have ranks, traces or several instances
         from ostinato.ranks.shared import SharedRuns
 
-        if self.runs not in ("pipelined", "once"):
-            raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {self.runs!r}")
         edges = made.step.edges
         triples = zip(edges.src.tolist(), edges.dst.tolist(), edges.distance.tolist(), strict=True)
-        first_tag = group.open_channels(find_ends(made.step.nodes, triples), made.step.common)
         traffic = self.lowered.traffic or _core.messages.Traffic(group.messenger)
-        traffic.first_tag = first_tag
+        group.open_channels(find_ends(made.step.nodes, triples), made.step.common, traffic)
         self.core.join(traffic)
         if group.agreement is not None:
-            self.shared = SharedRuns(group.agreement, group.rank, made.step.nodes, traffic, first_tag, outcome)
+            self.shared = SharedRuns(group.agreement, group.rank, made.step.nodes, traffic, outcome)
 
     @property
     def depends_on_others(self) -> bool:

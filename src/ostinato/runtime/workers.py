@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.devices.device import is_usable
+from ostinato.environment import cores_are_shared
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.outcome import LeastFailure, log_failure, wait_for_all
 from ostinato.runtime.run import Explain, Unretrieved
@@ -147,7 +148,7 @@ class Workers:
     def __init__(
         self, count: int, cores: Sequence[int], devices: Sequence[Device] | None, init: Callable[[], object] | None
     ) -> None:
-        self.crowded = count > len(cores)
+        self.crowded = count > len(cores) or cores_are_shared()
         self.cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self.known_devices = None if devices is None else processors_of(devices)
         pinned = [-1] * count if self.crowded else cores[:count]

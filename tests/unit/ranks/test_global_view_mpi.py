@@ -31,7 +31,8 @@ def test_the_example_gives_one_digest_on_any_number_of_ranks() -> None:
     assert "digest" in told.pop()
 
 
+@pytest.mark.parametrize("transport", ["shared", "mpi"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_two_hundred_programs(count: int) -> None:
-    told = on_ranks(count, ROOT / "tests" / "support" / "mpi_programs.py", "0", "200")
+def test_two_hundred_programs(count: int, transport: str) -> None:
+    told = on_ranks(count, ROOT / "tests" / "support" / "mpi_programs.py", "0", "200", transport)
     assert told.count("compared 200") == count

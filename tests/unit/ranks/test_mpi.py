@@ -100,8 +100,8 @@ import sys, time
 import numpy as np
 import ostinato as ost
 
-case = sys.argv[1]
-ranks = ost.Ranks()
+case, *transport = sys.argv[1:]
+ranks = ost.Ranks(transport=(transport or ["auto"])[0])
 here = ranks.rank == 1
 a, b, c, flag = np.zeros(2), np.zeros(2), np.zeros(2), np.ones(1)
 
@@ -144,7 +144,7 @@ with ost.capture() as graph:
         for tile in spread.tiles(near=1):
             count(a, spread[tile.inner])
 try:
-    program = graph.compile(ost.Machine(cpus=1))
+    program = graph.compile(ost.Machine(cpus=1), runs="serial" if case == "runs" and here else "pipelined")
     if case == "steps":
         program.replay(3 + here)
     elif case == "parameters":
@@ -180,11 +180,12 @@ except (ost.OstinatoError, ValueError) as error:
 
 
 def run(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_ranks(ranks, "-c", script, *arguments, timeout=20)
+    return run_ranks(ranks, "-c", script, *arguments, timeout=60)
 
 
 def test_any_number_of_ranks_gives_the_same_bits() -> None:
-    found = [run(ranks, HEAT) for ranks in (1, 2, 4)]
+    over_mpi = HEAT.replace("ost.Ranks()", 'ost.Ranks(transport="mpi")')
+    found = [run(ranks, script) for ranks in (1, 2, 4) for script in (HEAT, over_mpi)[:ranks]]
     assert all(each.returncode == 0 for each in found), [each.stderr for each in found]
     assert len({each.stdout for each in found}) == 1
     assert found[0].stdout.startswith("digest ")
@@ -201,6 +202,7 @@ def test_any_number_of_ranks_gives_the_same_bits() -> None:
         ("owners", "GraphError", "distributed array 0 differs: on rank 0 .* on rank 1"),
         ("plain", "GraphError", "rank 0 records 'count' .* where rank 1 records"),
         ("compile", "GraphError", "'use' at .* is bound to 'rank:9'"),
+        ("runs", "GraphError", "ValueError: runs must be 'pipelined' or 'once' for a program of ranks, got 'serial'"),
         ("parameters", "ValueError", "parameters must have the same values on all ranks"),
     ],
 )
@@ -208,11 +210,13 @@ def test_ranks_that_disagree_raise(case: str, error: str, words: str) -> None:
     found = run(2, CASES, case)
     assert found.returncode == 0, found.stderr
     for rank in (0, 1):
-        assert re.search(rf"rank {rank}: {error}: .*{words}", found.stdout), found.stdout
+        own = "ValueError" if case == "runs" and rank == 1 else error  # the rank's own error, as it is
+        assert re.search(rf"rank {rank}: {own}: .*{words.removeprefix('ValueError: ')}", found.stdout), found.stdout
 
 
-def test_a_failure_is_the_same_on_every_rank() -> None:
-    found = run(2, CASES, "fail")
+@pytest.mark.parametrize("transport", ["shared", "mpi"])
+def test_a_failure_is_the_same_on_every_rank(transport: str) -> None:
+    found = run(2, CASES, "fail", transport)
     assert found.returncode == 0, found.stderr
     for rank in (0, 1):
         assert f"rank {rank}: 'work' raised ValueError: five, in step 5;" in found.stdout, found.stdout
@@ -220,8 +224,9 @@ def test_a_failure_is_the_same_on_every_rank() -> None:
     assert found.stdout.count("on rank 1 1 5") == 2
 
 
-def test_cancel_on_one_rank_cancels_on_all() -> None:
-    found = run(2, CASES, "cancel")
+@pytest.mark.parametrize("transport", ["shared", "mpi"])
+def test_cancel_on_one_rank_cancels_on_all(transport: str) -> None:
+    found = run(2, CASES, "cancel", transport)
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("CancelledError") == 2
 
@@ -255,7 +260,7 @@ def test_what_one_process_cannot_do_alone_is_refused() -> None:
 
 @pytest.mark.parametrize("progress", ["workers", "thread"])
 def test_each_way_of_progress(progress: str) -> None:
-    found = run(2, HEAT.replace("ost.Ranks()", f"ost.Ranks(progress={progress!r})"))
+    found = run(2, HEAT.replace("ost.Ranks()", f'ost.Ranks(progress={progress!r}, transport="mpi")'))
     assert found.returncode == 0, found.stderr
     assert found.stdout == run(1, HEAT).stdout
 

@@ -202,7 +202,7 @@ def test_a_failure_poisons_what_receives_it(ranks: ost.Ranks) -> None:
 
 class TestBadInput:
     def test_of_ranks(self) -> None:
-        with pytest.raises(ValueError, match=r"transport must be 'auto' or 'mpi', got 'tcp'"):
+        with pytest.raises(ValueError, match=r"transport must be 'auto', 'mpi' or 'shared', got 'tcp'"):
             ost.Ranks(transport="tcp")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"progress must be 'workers' or 'thread', got None"):
             ost.Ranks(progress=None)  # type: ignore[arg-type]
