@@ -48,8 +48,11 @@ _TRACED = 0.5e-3, 20e-3
 _TRACES, _MOST_TRACED, _RECORDS = 3, 100, 1_000_000
 """So many traces are enough; at most so many steps in one, and so many records."""
 
-_LOOK = 30e-6
-"""Seconds for which a new schedule is run, and run again with the clock, before it is compared."""
+_LOOK = 0.15e-3
+"""Seconds for which a schedule is run, and run again with the clock, to see whether a comparison is worth it.
+
+Threads that sleep while one lane runs are awake by then.
+"""
 
 _SHORTEST, _LONGEST = 0.3e-3, 10e-3
 """Seconds of a turn: those of the first comparison, which is to be over within some ten steps, and of later ones."""
@@ -333,13 +336,8 @@ class Learning:
         for predicted, other in schedule_otherwise(engine, costs, float("inf"), self._others):
             loaded = engine.add(other)
             self._others[loaded] = predicted * self._step_seconds / expected
-            # A trace tells too much of what waits, such as for the GIL: a look tells whether the rest is worth it.
-            steps = max(1, round(_LOOK / self._step_seconds))
-            yield Turn(loaded, steps)
-            found = yield Turn(loaded, steps, timed=True)
-            if isinstance(found, float):
-                self._others[loaded] = max(found, 1e-9)
-            self._count(2 * steps, 2 * steps * self._others[loaded])
+            # A trace tells too much of what waits, such as for the GIL.
+            yield from self._look(loaded)
 
     def _compare_for_ever(self) -> _Turns:
         rest, turn_seconds = _REST, 4 * _SHORTEST
@@ -357,13 +355,34 @@ class Learning:
                 self._others = dict.fromkeys(self._others, 0.0)  # all is new
 
     def _compare_all(self, turn_seconds: float, alpha: float, rest: float) -> Generator[Turn, Result, float]:
-        """Compare the schedule that is kept with those for which it is time; return the seconds lost."""
+        """Compare the schedule that is kept with those for which it is time; return the seconds lost.
+
+        What seems too slow for a comparison may have been so only while other processes used its cores: it gets a look.
+        """
         lost = 0.0
-        for other, seconds in sorted(self._others.items(), key=lambda item: item[1]):
-            expected = _EXPECTED_LOSSES * max(turn_seconds, self._step_seconds) * (seconds / self._step_seconds - 1)
-            if expected <= _SHARE * max(rest, self._replayed):
+        for other in sorted(self._others, key=self._others.__getitem__):
+            most = _SHARE * max(rest, self._replayed)
+            if most < self._expect_loss(other, _EXPECTED_LOSSES * turn_seconds) and (
+                self._expect_loss(other, 2 * _LOOK) <= most
+            ):
+                lost += yield from self._look(other)
+            if self._expect_loss(other, _EXPECTED_LOSSES * turn_seconds) <= most:
                 lost += yield from self._compare(other, turn_seconds, alpha)
         return lost
+
+    def _expect_loss(self, other: LoadedExecutable, seconds: float) -> float:
+        """Return the seconds lost if another schedule runs the steps of so many seconds, or one step."""
+        return max(seconds, self._step_seconds) * (self._others[other] / self._step_seconds - 1)
+
+    def _look(self, other: LoadedExecutable) -> Generator[Turn, Result, float]:
+        """Learn roughly what a step of another schedule takes; return the seconds lost."""
+        steps = max(1, round(_LOOK / self._step_seconds))
+        yield Turn(other, steps)
+        found = yield Turn(other, steps, timed=True)
+        if isinstance(found, float):
+            self._others[other] = max(found, 1e-9)
+        self._count(2 * steps, 2 * steps * self._others[other])
+        return max(0.0, 2 * steps * (self._others[other] - self._step_seconds))
 
     def _unroll(self) -> bool:
         """Have several steps as one to compare with the schedule that is kept; False if there is no reason to."""

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from ostinato.runtime.sequential_test import ABTest
     from ostinato.view.trace import Trace
 
-_WARM = 8
-"""One in so many steps of a turn is run before the clock is read: the other schedule left its data in the caches."""
+_WARM, _AWAKE = 8, 0.1e-3
+"""One in so many steps of a turn is run before the clock is read, and so many seconds, if more than one is timed.
+
+The other schedule left its data in the caches, and threads that had nothing to do in it may sleep.
+"""
 
 _PATIENCE = 10
 """So often in a row a turn is tried while other threads keep the program busy."""
@@ -88,7 +91,8 @@ def compare(
 def plan_turn(seconds: float, step_seconds: float) -> tuple[int, int]:
     """Return how many steps of a turn are run before the clock is read, and how many are timed, for so long."""
     timed = max(1, math.ceil(seconds / max(step_seconds, 1e-9)))
-    return math.ceil(timed / _WARM) if timed > 1 else 0, timed
+    awake = math.ceil(timed * min(1.0, _AWAKE / seconds))
+    return max(math.ceil(timed / _WARM), awake) if timed > 1 else 0, timed
 
 
 def schedule_otherwise(
