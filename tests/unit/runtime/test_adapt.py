@@ -346,6 +346,36 @@ def test_threads_get_one_lane_each_and_several_whether_ops_are_steady_or_not(mac
         assert {2, 8} <= {len(each.lane_ops) for each in (present, *(other for _, other in found))}
 
 
+def test_lanes_that_seemed_slow_while_others_used_the_cores_are_taken_back(machine, monkeypatch):
+    """Other processes use the cores for 0.3 s. Time is not that of a clock: each turn takes what it is said to take."""
+    alone, disturbed, until = 42e-6, 600e-6, 0.3
+    monkeypatch.setattr(turns, "measure_host", lambda processors: COMMON)
+    with ost.capture() as graph:
+        for tile in np.zeros((8, 1)):
+            mix(tile, tile, tile, ost.step, 2)
+    costs = Costs(np.full(8, 1e-5), np.full(8, 0.01), np.ones(8, np.int32), ("estimated", "traced"))
+
+    def trace(*_):
+        yield from ()
+        return costs
+
+    monkeypatch.setattr(adapt.Learning, "_trace", trace)
+    with graph.compile(machine) as program:
+        engine = program._engine
+        engine.settle()
+        given = adapt.Learning(engine, False).turns()
+        turn, now = next(given), 0.0
+        seen = set()
+        while now < 2.0:
+            lanes = len(turn.loaded.executable.lane_ops)
+            seen.add((lanes, now < until))
+            seconds = 80e-6 if lanes == 1 else disturbed if now < until else alone
+            now += turn.steps * seconds
+            turn = given.send(seconds if turn.timed else None)
+        assert seen >= {(1, True), (2, True), (2, False)}
+        assert len(engine.kept.executable.lane_ops) > 1
+
+
 def test_programs_that_stay_as_they_are(machine):
     x, y = np.zeros(1), np.zeros(1)
 
