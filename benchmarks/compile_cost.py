@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,23 @@ from benchmarks.context import Context
 from benchmarks.measure import Row
 
 _WIDTH = 1000
+DIFFERENT, PROCESS = "every view another one", "process"
+
+
+def _bytes() -> int:
+    """What the process has in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _views(task: Callable[..., object], arrays: np.ndarray, n_ops: int) -> ost.Graph:
+    """Record the same calls as `_graph`, with slices that are made for each call."""
+    with ost.capture() as graph:
+        for row in range(n_ops // _WIDTH):
+            source, target = arrays[row % 2], arrays[1 - row % 2]
+            for p in range(8, 8 * _WIDTH + 8, 8):
+                task(source[p : p + 8], source[p - 8 : p], target[p : p + 8])
+    return graph
 
 
 def _graph(task: Callable[..., object], tiles: list[list[np.ndarray]], n_ops: int) -> ost.Graph:
@@ -47,6 +65,26 @@ def run(context: Context) -> None:
         case = f"{n_ops:,} ops"
         context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
         context.rows.append(Row("compile", case, "core", "bytes/op", (core_bytes,), None))
+    flat = np.zeros((2, 8 * (_WIDTH + 1)))
+    for n_ops in (10**3, 10**4, 10**5):
+        samples = {"capture": [], "compile": [], "capture and compile": [], PROCESS: []}
+        for _ in range(3):
+            gc.collect()
+            held, begin = _bytes(), time.perf_counter_ns()
+            graph = _views(task, flat, n_ops)
+            captured = time.perf_counter_ns()
+            with graph.compile(context.machine, lanes=2):
+                compiled = time.perf_counter_ns()
+                grown = (_bytes() - held) / n_ops
+            del graph
+            for name, taken in zip(samples, (captured - begin, compiled - captured, compiled - begin), strict=False):
+                samples[name].append(taken / 1e3 / n_ops)
+            samples[PROCESS].append(grown)
+        case = f"{n_ops:,} ops, {DIFFERENT}"
+        grown = max(samples.pop(PROCESS))  # later ones find the memory that the first one has left
+        context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
+        if n_ops == 10**5:
+            context.rows.append(Row("compile", case, PROCESS, "bytes/op", (grown,), None))
     for n_ops in (500, 2000):
         seconds = tuple(_blocking(context.machine, n_ops) * 1e6 / n_ops for _ in range(3))
         context.rows.append(Row("compile", f"{n_ops:,} tasks that may block", "compile", "us of CPU time/op", seconds))

@@ -15,6 +15,7 @@ from benchmarks.context import Context
 from benchmarks.measure import Contestant, Row, Run
 
 SPAWN, SUBMIT, POOL = "spawn", "submit of a program", "ThreadPoolExecutor"
+BACK = "an empty Python task, there and back"
 CALLBACK, LANE, THREAD = "event to callback", "event to task of a lane", "threading.Event to thread"
 _BENCHMARK = "events"
 
@@ -56,7 +57,7 @@ def _tasks(context: Context) -> None:
             SUBMIT: program.submit,
             POOL: lambda: pool.submit(_empty),  # type: ignore[dict-item,return-value] # a future, like a run
         }
-        for case, way in (("an empty Python task, there and back", _one_by_one), ("1000 at once, a task", _together)):
+        for case, way in ((BACK, _one_by_one), ("1000 at once, a task", _together)):
             contestants = [Contestant(name, way(start)) for name, start in starts.items()]
             context.compare(_BENCHMARK, case, contestants, POOL, "ns")
 

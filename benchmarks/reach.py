@@ -11,12 +11,15 @@ from benchmarks import (
     adapting,
     applications,
     before,
+    compile_cost,
     cores,
     cuda_graphs,
     device_chains,
     device_pipeline,
     device_run_ahead,
     eager_calls,
+    events,
+    first_times,
     fixed_costs,
     function_cost,
     graph_tuning,
@@ -362,8 +365,23 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         call, replay = (("fixed", case, name) for name in (fixed_costs.CALL, fixed_costs.REPLAY))
         if call in median:
             found.append(
-                Target(f"replay(1) of {case}, beyond the call", median[replay] - median[call], 1000, unit=" ns")
+                Target(f"replay(1) of {case}, beyond the call", median[replay] - median[call], 500, unit=" ns")
             )
+    for name, case, who, pool in (
+        ("fixed", fixed_costs.PYTHON, fixed_costs.SUBMIT, fixed_costs.POOL),
+        ("events", events.BACK, events.SPAWN, events.POOL),
+    ):
+        ratio(f"{who} to {pool}: {case}", (name, case, who), (name, case, pool), 0.5)
+    asleep = [("submit", submitting.PYTHON, name) for name in (submitting.PLAIN_ASLEEP, submitting.POOL_ASLEEP)]
+    ratio("submit to a thread pool's, threads asleep", *asleep, 1.0)
+    for case in (first_times.EMPTY, first_times.OTHER):
+        first, second, replay = (
+            (first_times.BENCHMARK, name, case) for name in (first_times.FIRST, first_times.SECOND, first_times.REPLAY)
+        )
+        if first in median:
+            beyond = median[first] - median[second]
+            found.append(Target(f"first compile beyond the second, {case}", beyond, 20, unit=" ms"))
+            found.append(Target(f"first replay, {case}", median[replay], 0.2, unit=" ms"))
     for case, under, over, most in (
         (eager_calls.ONE, eager_calls.FUNCTION, eager_calls.TASK, 500),
         (eager_calls.THREE, eager_calls.FUNCTION, eager_calls.TASK, 500),
@@ -385,7 +403,10 @@ def targets(rows: Sequence[Row]) -> list[Target]:
                 at_most=False,
             )
         elif row.benchmark == "compile" and row.contestant == "capture and compile":
-            found.append(Target(f"capture and compile, {row.case}", row.median, 20, unit=" us/op"))
+            most = 8 if compile_cost.DIFFERENT in row.case else 3
+            found.append(Target(f"capture and compile, {row.case}", row.median, most, unit=" us/op"))
+        elif row.benchmark == "compile" and row.contestant == compile_cost.PROCESS:
+            found.append(Target(f"memory of the process, {row.case}", row.median, 800, unit=" bytes/op"))
         elif row.benchmark == "compile" and row.contestant == "core":
             found.append(Target(f"memory in the core, {row.case}", row.median, 300, unit=" bytes/op"))
         elif row.benchmark == "memory":

@@ -14,6 +14,7 @@ _TITLES = {
     "native": "Empty native tasks, ns a task",
     "metg": "Smallest effective grain, ns",
     "fixed": "Fixed costs, ns",
+    "first": "The first compile of a process, ms",
     "irregular": "Irregular durations, efficiency of two threads",
     "placement": "Placement by costs, us a step",
     "simulation": "Predicted and measured",

@@ -17,6 +17,7 @@ from benchmarks.peers import Absent
 
 PLAIN, PORTS, PENDING = "submit", "2 + 2 ports, parameter", "2 + 2 ports, parameter, pending"
 ASLEEP = "2 + 2 ports, parameter, threads asleep"
+PLAIN_ASLEEP, POOL_ASLEEP = "submit, threads asleep", "ThreadPoolExecutor, threads asleep"
 NATIVE, PYTHON = "a native function", "a Python function"
 _BATCH = 100  # so few that they are in flight together
 
@@ -107,6 +108,7 @@ def _ours(context: Context, stack: ExitStack, function: str, runs: str) -> list[
 
     return [
         Part(PLAIN, _calls(lambda _: plain.submit(), range, _wait)),
+        Part(PLAIN_ASLEEP, _calls(lambda _: plain.submit(), range, _wait, batch=1, pause=0.001), steps=50),
         Part("parameter", _calls(lambda _: given.submit(x=2.0), range, _wait)),
         Part("2 preconditions", _calls(lambda pair: waiting.submit(after=after(pair)), _happened, _wait)),
         Part("2 postconditions", _calls(lambda _: told.submit(), range, _wait)),
@@ -144,7 +146,7 @@ def _peers(stack: ExitStack) -> list[Part]:
     return [
         Part("ThreadPoolExecutor", _calls(lambda _: pool.submit(_empty), range, _wait)),
         Part(
-            "ThreadPoolExecutor, threads asleep",
+            POOL_ASLEEP,
             _calls(lambda _: pool.submit(_empty), range, _wait, 1, 0.001),
             steps=50,
         ),
@@ -176,6 +178,7 @@ def run(context: Context) -> None:
     for case, function, runs in (
         (NATIVE, NATIVE, "pipelined"),
         (f'{NATIVE}, runs="concurrent"', NATIVE, "concurrent"),
+        (f'{NATIVE}, runs="serial"', NATIVE, "serial"),
         (PYTHON, PYTHON, "pipelined"),
     ):
         with ExitStack() as stack:

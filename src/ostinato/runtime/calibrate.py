@@ -321,10 +321,9 @@ _learned: dict[_Entry, dict[str, list[float]]] = {}  # seconds and spread, the l
 
 def recall_ops(summary: Summary, costs: Costs) -> Costs:
     """Return costs with what replays have taught, in this process or others, in place of estimates."""
-    known = _learned_here()[1]
-    ops = summary.ops
-    tasks = {label[:at] for label in known for at, char in enumerate(label) if char == "("}  # and more than these
-    if tasks.isdisjoint(_task_label(ops[index]) for index in summary.first.tolist()):
+    known, ops = _learned_here()[1], summary.ops
+    begins = tuple({f"{_task_label(ops[index])}("[:MOST_LABEL] for index in summary.first.tolist()})
+    if not any(label.startswith(begins) for label in known):
         return costs
     numbers, labels = _kinds(ops)
     taken = np.array([known.get(label, (np.nan, np.nan)) for label in (*labels, "")])  # the last is of what is no call

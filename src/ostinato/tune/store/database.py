@@ -36,7 +36,7 @@ class Damaged(ValueError):
 
 def fault(row: Row) -> str:
     """Say what is wrong with a row, as far as can be told without reading its texts; nothing if all is well."""
-    if tuple(map(type, row[2:])) not in _TYPES or {str} != {*map(type, row.context), *map(type, row.code)}:
+    if tuple(map(type, row[2:])) not in _types_of_rows() or {str} != {*map(type, row.context), *map(type, row.code)}:
         return "a value is of another type, or larger, than any that is written"
     if len(row.samples) % 8 or not 0 <= row.time < _LATEST or min(row.run, row.workspace, row.contended) < 0:
         return "a value is outside its range"
@@ -162,8 +162,10 @@ def _types(hint: object) -> tuple[type, ...]:
     return (*kinds, int) if float in kinds else kinds
 
 
-_TYPES = frozenset(product(*map(_types, list(get_type_hints(Row).values())[2:])))
-"""What the values of a row may be: SQLite keeps what it is given, whatever the column was declared as."""
+@cache
+def _types_of_rows() -> frozenset[tuple[type, ...]]:
+    """Return what the values of a row may be: SQLite keeps what it is given, whatever the column was declared as."""
+    return frozenset(product(*map(_types, list(get_type_hints(Row).values())[2:])))
 
 
 LARGEST_TEXT = 16 << 20
