@@ -7,6 +7,7 @@ store. This module gives them what lies above them. What only compiling needs is
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -433,9 +434,7 @@ def _compile(
     ranks: Ranks | None,
     step_function: StepFunction | None = None,
 ) -> Program:
-    from ostinato.runtime.program import compile_graph
-
-    wire()
+    compile_graph = _import_compiler()
     if ranks is not None:
         from ostinato.ranks.ranks import Ranks
 
@@ -453,6 +452,21 @@ def _compile(
         remembers=costs is None,
         step_function=step_function,
     )
+
+
+@functools.cache
+def _import_compiler() -> Callable[..., Program]:
+    """Return what compiles graphs. All that an import makes stays, so the cycle collector would look at it in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        from ostinato.runtime.program import compile_graph
+
+        wire()
+        return compile_graph
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @functools.cache

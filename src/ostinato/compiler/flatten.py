@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,8 +32,7 @@ class Inference(NamedTuple):
     apart: tuple[tuple[int, int], ...]  # Ranges within; of two ops of the same one, neither follows from the other.
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Flat:
+class Flat(NamedTuple):
     """A graph without nested graphs, before dependences follow from accesses."""
 
     ops: tuple[Op, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """One end of a channel: a send or a receive of one rank."""
 
     sends: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +29,7 @@ def distribute(flat: Flat, group: Group | None) -> Flat:
     found = plan(flat.ops, group.rank, group.size)
     bound = any(isinstance(op.on, str) and op.on.startswith("rank:") for op in flat.ops)
     if not bound and not found.transfers and all(map(found.runs, range(len(flat.ops)))):
-        return replace(flat, common=found.common)
+        return flat._replace(common=found.common)
     if found.transfers and not flat.inferences:
         raise GraphError(
             "messages between ranks follow from what operations access, so a graph with distributed arrays must be "
