@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import attrgetter
+from typing import Any
 
 
 class Status(StrEnum):
@@ -64,6 +66,9 @@ class OpOutcome:
     contended: int = 0
     overhead_ns: float = 0.0
 
+    def __reduce__(self) -> tuple[Any, ...]:  # that of dataclasses calls Python for each field
+        return type(self), attrgetter(*type(self).__match_args__)(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -88,6 +93,9 @@ class Outcome:
     message: str = ""
     stdout: str = field(default="", repr=False)
     whole: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), attrgetter(*type(self).__match_args__)(self)
 
     def refuted(self, check: Outcome) -> Outcome:
         """Return what a measurement came to whose outputs a check has found to be wrong, or has failed on."""

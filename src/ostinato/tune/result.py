@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ostinato.text import duration, one_line
 from ostinato.tune.candidate import Candidate
@@ -72,25 +73,35 @@ def result_of(
     ordered = sorted(outcome.samples)
     return Result(
         candidate=candidate,
+        op=outcome.op,
+        status=outcome.status,
         time_ns=median(ordered) if ordered else None,
         interval_ns=interval(ordered) if ordered else None,
+        samples=outcome.samples,
+        workspace=outcome.workspace,
         device=device,
+        message=outcome.message,
         cached=cached,
         miss=miss,
-        **{name: getattr(outcome, name) for name in _MEASURED},
+        contended=outcome.contended,
+        overhead_ns=outcome.overhead_ns,
     )
 
 
 def outcome_of(result: Result) -> OpOutcome:
     """Return what was measured of a result."""
-    return OpOutcome(**{name: getattr(result, name) for name in _MEASURED})
+    return OpOutcome(
+        result.op,
+        result.status,
+        result.samples,
+        result.workspace,
+        result.message,
+        result.contended,
+        result.overhead_ns,
+    )
 
 
-_MEASURED = [field.name for field in fields(OpOutcome)]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A device, or a place in the compile pool, was busy with a candidate.
 
     Parameters

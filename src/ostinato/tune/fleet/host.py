@@ -284,9 +284,9 @@ class RemoteWorker(LeasedWorker):
         identities = tuple(f"{node}/{each}" for each in found.device.identities)
         self.device = replace(found.device, name=self.name, identities=identities, cores=None, host=node)
         self.measuring = {}
-        self._sent: dict[int, tuple[Task, float]] = {}
+        self._sent: dict[int, Task] = {}
         self._numbers = itertools.count(1)
-        self._pace = _PACE
+        self._set_pace(_PACE)
         self._built = False  # candidates are built
 
     def move(self, host: Host, found: Found) -> None:
@@ -300,7 +300,8 @@ class RemoteWorker(LeasedWorker):
         self.lost = self._host.lost
         self._finished, self._returned = finished, returned
         self._sent.clear()
-        self._pace, self._built = _PACE, False
+        self._set_pace(_PACE)
+        self._built = False
 
     def told(self, event: Finished | Leased | DeviceLost) -> None:
         """Take an event of this device."""
@@ -310,8 +311,8 @@ class RemoteWorker(LeasedWorker):
         elif isinstance(event, DeviceLost):
             self.lose(event.why)
         elif event.number in self._sent:  # else an earlier search asked for it
-            task, _ = self._sent.pop(event.number)
-            self._pace = 0.5 * (self._pace + event.seconds)
+            task = self._sent.pop(event.number)
+            self._set_pace(0.5 * (self._pace + event.seconds))
             self._finished(self, task, event.outcome, time.monotonic() - event.seconds)
 
     def lose(self, why: str, *, blames: bool = True) -> None:
@@ -319,7 +320,7 @@ class RemoteWorker(LeasedWorker):
         if self.lost:
             return
         self.lost, self.leased = why, False
-        tasks = [task for task, _ in self._sent.values()]
+        tasks = list(self._sent.values())
         self._sent.clear()
         if blames and tasks and tasks[0].what not in ("final", "anchor"):
             first = tasks[0]
@@ -335,17 +336,20 @@ class RemoteWorker(LeasedWorker):
         return bool(self._sent)
 
     def room(self, call: bool, most: int = 1) -> bool:
-        ahead = min(_MOST_AHEAD, 1 + math.ceil(_AHEAD_SECONDS / max(self._pace, 1e-6)))
-        if self._built:
-            ahead += self._builds
+        ahead = self._ahead + self._builds if self._built else self._ahead
         return self.leased and not self.lost and len(self._sent) < min(most, ahead)
+
+    def _set_pace(self, pace: float) -> None:
+        self._pace = pace
+        self._ahead = min(_MOST_AHEAD, 1 + math.ceil(_AHEAD_SECONDS / max(pace, 1e-6)))
 
     def start(self, task: Task) -> None:
         number, candidate = next(self._numbers), task.trial.candidate
-        self._sent[number] = task, time.monotonic()
+        self._sent[number] = task
         builds = isinstance(candidate, Call) and candidate.prepare is not None
         self._built |= builds or (isinstance(candidate, Command) and candidate.build is not None)
-        self.take_lease()  # a host that has come back in the final has not been asked for it
+        if not self._asked:
+            self.take_lease()  # a host that has come back in the final has not been asked for it
         self._host.send(Start(self._there, number, task.what, candidate, task.bound, task.source))
 
     def deadline(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop
 from typing import NamedTuple
 
 from ostinato.tune.policy import Policy
@@ -476,16 +477,22 @@ class Race:
 
     def _field(self) -> list[EntryKey]:
         """Return the finalists: the best that were not cut, and the default."""
-        times = self._times()
-        rivals = [entry for entry in self._screened if entry != self.default and not self.cut(entry)]
-        rivals.sort(key=lambda entry: (times[entry][1], entry))
-        if self.default in self._screened:
-            return [self.default, *rivals[: _FIELD - 1]]
-        return rivals[:_FIELD]
+        factors = self._factors()
+        order = [(median(each.ordered) / factors[each.place], entry) for entry, each in self._screened.items()]
+        heapify(order)
+        field = [self.default] if self.default in self._screened else []
+        while order and len(field) < _FIELD:
+            _, entry = heappop(order)
+            if entry != self.default and not self.cut(entry):
+                field.append(entry)
+        return field
+
+    def _factors(self) -> dict[Place, float]:
+        return {place: self._speeds.factor(place) for place in {each.place for each in self._screened.values()}}
 
     def _times(self) -> dict[EntryKey, tuple[float, float, float]]:
         """Return of each entry the median, between the ends of its interval, as the fastest device would take."""
-        factors = {place: self._speeds.factor(place) for place in {each.place for each in self._screened.values()}}
+        factors = self._factors()
         times = {}
         for entry, screened in self._screened.items():
             factor = factors[screened.place]

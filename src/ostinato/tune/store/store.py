@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -25,6 +27,9 @@ _AT_LEAST = 60.0  # seconds to wait for it where nothing is left to do but to wr
 
 _TIMED_OUT = (Status.HANG_KILLED, Status.COMPILE_TIMEOUT)
 _FINAL = frozenset(status.value for status in Status if status.final)
+_RUNS_DRAWN = 256  # numbers that are drawn at once: asking the system takes as long as all else of a row
+
+_name = lru_cache(maxsize=4096)(text)  # of an op, a device: a few, again and again
 
 
 class Store:
@@ -139,7 +144,8 @@ class Search:
         self._candidates: dict[Code, tuple[str, str]] = {}  # those that wait to be stored: config and description
         self._rows: list[Row] = []
         self._verdicts: list[tuple[str, str, float]] = []
-        self._load()
+        self._loaded = False
+        self._runs_drawn: Iterator[int] = iter(())
 
     def find(
         self,
@@ -155,6 +161,8 @@ class Search:
         A run answers if all its results are such that measuring again would say the same. One that ended at a limit
         of time or memory says nothing for a larger limit.
         """
+        if not self._loaded:
+            self._load()
         code = Code(candidate_id, source)
         run = self._answers.get(code)
         if run is None:
@@ -197,11 +205,12 @@ class Search:
         if device_name is None:
             context, device = next(iter(self._contexts.values())), None
         else:
-            context, device = self._contexts[device_name], text(first or device_name)
-        code = Code(candidate.id, source)
+            context, device = self._contexts[device_name], _name(first or device_name)
+        candidate_id = candidate.id
+        code = Code(candidate_id, source)
         if code not in self._known and code not in self._candidates:
             self._candidates[code] = candidate.config_text, candidate.shared_text
-        run, now = int.from_bytes(os.urandom(8)) >> 1, time.time()
+        run, now = self._draw_run(), time.time()
         rows = [
             Row(
                 context,
@@ -211,21 +220,29 @@ class Search:
                 device,
                 self._host,
                 now,
-                text(result.op),
+                _name(result.op),
                 result.status.value,
                 packed(result.samples),
                 min(result.workspace, LARGEST),
-                text(result.message),
+                text(result.message) if result.message else '""',
                 result.contended,
                 result.overhead_ns,
-                memory if result.status == Status.OOM else timeout if result.status in _TIMED_OUT else None,
+                memory if result.status is Status.OOM else timeout if result.status in _TIMED_OUT else None,
             )
             for result in results
         ]
         self._rows += rows
-        if phase == "screen" and _answers(rows):
+        if phase == "screen" and all(row.status in _FINAL for row in rows):
             self._answers[code] = rows
-            self._used[candidate.id] = run
+            self._used[candidate_id] = run
+
+    def _draw_run(self) -> int:
+        """Return a number that no other run has, in any store."""
+        number = next(self._runs_drawn, None)
+        if number is None:
+            self._runs_drawn = iter([each >> 1 for each in struct.unpack(f"{_RUNS_DRAWN}Q", os.urandom(8 * _RUNS_DRAWN))])
+            return next(self._runs_drawn)
+        return number
 
     def commit(self, wait: float = _BRIEFLY) -> bool:
         """Write what was added since, in one transaction; when this has returned true, nothing takes it away again."""
@@ -285,6 +302,7 @@ class Search:
 
     def _load(self) -> None:
         """Read what may be found. A run that does not answer leaves an earlier one that does in its place."""
+        self._loaded = True
         self._store._check()
         connection = self._store._connection
         with self._store._lock, database.naming(self._store.path):
@@ -293,6 +311,7 @@ class Search:
                 if number is None:
                     continue
                 runs: defaultdict[int, list[Row]] = defaultdict(list)
+                damaged: set[int] = set()
                 for values in connection.execute(
                     f"SELECT k.id, k.candidate, k.source, {database.ATTEMPT}"
                     " FROM attempt a JOIN candidate k ON k.id = a.candidate"
@@ -303,13 +322,17 @@ class Search:
                     why = fault(row)
                     if why:
                         name_damaged(self._store.path, f"run {row.run!r}", why)
+                        damaged.add(row.run)
                     else:
                         self._known[row.code] = values[0]
                     runs[row.run].append(row)
-                for rows in filter(_answers, runs.values()):
-                    earlier = self._answers.get(rows[0].code)
+                for run, rows in runs.items():
+                    code = rows[0].code
+                    if run in damaged or any(row.code != code or row.status not in _FINAL for row in rows):
+                        continue  # it does not say what measuring again would
+                    earlier = self._answers.get(code)
                     if earlier is None or earlier[0].time <= rows[0].time:
-                        self._answers[rows[0].code] = rows
+                        self._answers[code] = rows
 
     def _miss(self, code: Code, config: Mapping[str, Any]) -> str | None:
         if self._others is None:
@@ -336,8 +359,3 @@ class Search:
             ):
                 found[config].add((Context(*context), Code(candidate, source)))
         return dict(found)
-
-
-def _answers(rows: Sequence[Row]) -> bool:
-    """Whether a run says what measuring again would; a part of one that is damaged says nothing."""
-    return len({row.code for row in rows}) == 1 and all(row.status in _FINAL and not fault(row) for row in rows)
