@@ -54,9 +54,9 @@ What runs has ended 10 s after the caller died: killing takes a while.
 """
 
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
-_GATHER_SECONDS = 0.25  # that an exchange waits for more events at most: each costs the caller about a millisecond
+_GATHER_SECONDS = 0.3  # that an exchange waits for more events at most: each costs the caller about a millisecond
 _RESERVE_SECONDS = (
-    0.1  # of work that each device has ahead while an exchange waits: an answer and new work take as long
+    0.15  # of work that each device has ahead while an exchange waits: an answer and new work take as long
 )
 _LOOK_SECONDS = 1.0  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began

@@ -62,7 +62,7 @@ PATIENCE = 30.0
 
 _PAUSE = 0.05  # seconds between two tries to reach a host
 _HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
-_AHEAD_SECONDS, _MOST_AHEAD = 0.6, 256  # what a device has ahead, so that it need not wait for the caller
+_AHEAD_SECONDS, _MOST_AHEAD = 0.8, 256  # what a device has ahead, so that it need not wait for the caller
 _PACE = 0.1  # seconds that a candidate takes, as long as nobody knows
 _OPENED_AT_ONCE = 32
 _TRIES = 3  # of a candidate that had begun on a host that was lost

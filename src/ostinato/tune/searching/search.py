@@ -133,7 +133,8 @@ class Rounds:
 
 _TRIES = 3  # of a candidate whose worker went away before it began
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
-_PULLS = 256  # candidates that are taken up between two looks at what has arrived
+_PULLS, _PULLS_EACH = 256, 8  # candidates that are taken up between two looks at what has arrived; for each device
+_LEAST_AHEAD = 2  # candidates that a device may have, also when few are left
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
 _WARN_SECONDS = 2.0  # without any device
 _COMMIT_SECONDS = 0.02
@@ -297,7 +298,7 @@ class Search:
         return bool(again)
 
     def _pull(self) -> None:
-        for _ in range(_PULLS):
+        for _ in range(max(_PULLS, _PULLS_EACH * len(self._workers))):
             unbuilt = self._trials.count(State.UNBUILT)
             waiting = self._trials.count(State.READY) + unbuilt
             if waiting >= _AHEAD * len(self._workers) or 0 < 2 * len(self._builders) <= unbuilt:
@@ -349,7 +350,9 @@ class Search:
         self._lease()
         roomy = [worker for worker in self._workers if worker.leased]
         while roomy and (ready := self._trials.count(State.READY)):
-            share = ready // len(roomy) + 1  # nobody is sent so much ahead that others have nothing to do
+            # Nobody is sent so much ahead that others have nothing to do, now or at the end of the search.
+            half = (ready + self._running) // (2 * len(self._workers))
+            share = min(ready // len(roomy) + 1, max(half, _LEAST_AHEAD))
             roomy = [worker for worker in roomy if self._feed(worker, share)]
 
     def _feed(self, worker: LeasedWorker, share: int) -> bool:

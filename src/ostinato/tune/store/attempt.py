@@ -170,7 +170,7 @@ def _check(value: dict[str, Any]) -> None:
 def packed(samples: Sequence[float]) -> bytes:
     """Return samples as bytes; more than a store may hold say nothing new, and are left out."""
     samples = samples[: LARGEST_SAMPLES // 8]
-    return struct.pack(f"<{len(samples)}d", *samples)
+    return struct.pack(f"<{len(samples)}d", *map(float, samples))
 
 
 def _read(value: str, kind: type[_T]) -> _T:

@@ -74,10 +74,19 @@ class Store:
         self._connection = database.connect(self.path)
 
     def search(
-        self, op: str, key: Mapping[str, Any], environment: Mapping[str, Any], policy: Mapping[str, Any]
+        self,
+        op: str,
+        key: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        policy: Mapping[str, Any],
+        *,
+        answers: bool = True,
     ) -> Search:
-        """Return what one search sees of the store, and where it puts what it measures."""
-        return Search(self, contexts(op, key, environment, policy))
+        """Return what one search sees of the store, and where it puts what it measures.
+
+        Without `answers` it sees only what it measures.
+        """
+        return Search(self, contexts(op, key, environment, policy), answers=answers)
 
     def attempts(self, op: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield every attempt as a plain dict, oldest first; those of other processes, too.
@@ -133,7 +142,7 @@ class Store:
 class Search:
     """What one search sees of a store: the attempts that were there when it began, and its own. See `Store.search`."""
 
-    def __init__(self, store: Store, contexts: Mapping[str, Context]) -> None:
+    def __init__(self, store: Store, contexts: Mapping[str, Context], *, answers: bool) -> None:
         self._store = store
         self._contexts = dict(contexts)
         self._host = text(os.uname().nodename)
@@ -144,8 +153,9 @@ class Search:
         self._candidates: dict[Code, tuple[str, str]] = {}  # those that wait to be stored: config and description
         self._rows: list[Row] = []
         self._verdicts: list[tuple[str, str, float]] = []
-        self._loaded = False
         self._runs_drawn: Iterator[int] = iter(())
+        if answers:
+            self._load()
 
     def find(
         self,
@@ -161,8 +171,6 @@ class Search:
         A run answers if all its results are such that measuring again would say the same. One that ended at a limit
         of time or memory says nothing for a larger limit.
         """
-        if not self._loaded:
-            self._load()
         code = Code(candidate_id, source)
         run = self._answers.get(code)
         if run is None:
@@ -240,7 +248,8 @@ class Search:
         """Return a number that no other run has, in any store."""
         number = next(self._runs_drawn, None)
         if number is None:
-            self._runs_drawn = iter([each >> 1 for each in struct.unpack(f"{_RUNS_DRAWN}Q", os.urandom(8 * _RUNS_DRAWN))])
+            drawn = struct.unpack(f"{_RUNS_DRAWN}Q", os.urandom(8 * _RUNS_DRAWN))
+            self._runs_drawn = iter([each >> 1 for each in drawn])
             return next(self._runs_drawn)
         return number
 
@@ -302,7 +311,6 @@ class Search:
 
     def _load(self) -> None:
         """Read what may be found. A run that does not answer leaves an earlier one that does in its place."""
-        self._loaded = True
         self._store._check()
         connection = self._store._connection
         with self._store._lock, database.naming(self._store.path):
