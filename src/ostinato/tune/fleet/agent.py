@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -54,11 +54,11 @@ What runs has ended 10 s after the caller died: killing takes a while.
 """
 
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
-_GATHER_SECONDS = 0.3  # that an exchange waits for more events at most: each costs the caller about a millisecond
-_RESERVE_SECONDS = (
-    0.15  # of work that each device has ahead while an exchange waits: an answer and new work take as long
-)
-_LOOK_SECONDS = 1.0  # between two looks at the code of the same functions
+GATHER_SECONDS = 1.0
+"""An exchange waits so long for more events: each exchange costs the caller about a millisecond."""
+
+_RESERVE_SECONDS = 0.15  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
+_LOOK_SECONDS = 0.1  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
 
@@ -135,7 +135,7 @@ class Agent:
         self._scratch = Scratch()
         self._tasks: Tasks | None = None
         self._sources = Sources(None)
-        self._code: tuple[object, float, str] = (None, 0.0, "")
+        self._code: tuple[object, float, str, Mapping[str, str]] = (None, 0.0, "", {})
         self._verify: str | None = None
         self._inbox, self._outbox = Inbox(), Outbox()
         self._commands: deque[Message] = deque()
@@ -154,16 +154,17 @@ class Agent:
                 return CLOSED, []
             self._heard = time.monotonic()
             self._outbox.acknowledge(acknowledged)
-            self._commands += self._inbox.take(commands)
-            self._wake()
+            if commands:
+                self._commands += self._inbox.take(commands)
+                self._wake()
             self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
             if seconds:
-                self._news.wait_for(self._hurries, _GATHER_SECONDS)
+                self._news.wait_for(self.is_urgent, GATHER_SECONDS)
             self._heard = time.monotonic()
             return self._inbox.last, list(self._outbox.waiting)
 
-    def _hurries(self) -> bool:
-        """Whether the caller should hear at once: a device may have nothing to do soon."""
+    def is_urgent(self) -> bool:
+        """Whether the caller should hear of events at once: a device may have nothing to do soon."""
         return self.closed or any(
             len(device.jobs) * device.pace < _RESERVE_SECONDS for device in self._devices.values() if not device.lost
         )
@@ -183,9 +184,11 @@ class Agent:
     def _tell(self, event: Event) -> None:
         with self._news:
             self._outbox.put(event)
-            self._news.notify_all()
+            if len(self._outbox.waiting) == 1 or self.is_urgent():  # else an exchange would wait on
+                self._news.notify_all()
 
     def _serve(self) -> None:
+        self._loop.watch(self._reader, lambda: os.read(self._reader, 4096))
         try:
             while not self.closed and (self._tasks is None or time.monotonic() < self._heard + ALONE):
                 try:
@@ -210,8 +213,6 @@ class Agent:
             os.close(self._reader)
 
     def _turn(self) -> None:
-        self._loop.forget(self._reader)
-        self._loop.watch(self._reader, lambda: os.read(self._reader, 4096))
         with self._news:
             commands = list(self._commands)
             self._commands.clear()
@@ -220,15 +221,17 @@ class Agent:
         self._lease()
         self._advance()
         slots = [slot for slot in self._slots() if slot.busy]
+        due = min((slot.deadline() for slot in slots), default=math.inf)
         now = self._loop.now()
-        moments = [now + 1.0, *(slot.deadline() for slot in slots)]
+        moment = min(due, now + 1.0)
         if self._tasks is not None:
-            moments.append(self._heard + ALONE)
+            moment = min(moment, self._heard + ALONE)
         if any(device.wanted and not device.worker.leased and not device.lost for device in self._devices.values()):
-            moments.append(now + _LEASE_SECONDS)
-        self._loop.turn(max(0.0, min(moments) - now))
-        for slot in slots:
-            if slot.deadline() <= self._loop.now():
+            moment = min(moment, now + _LEASE_SECONDS)
+        self._loop.turn(max(0.0, moment - now))
+        now = self._loop.now()
+        for slot in slots if due <= now else ():
+            if slot.deadline() <= now:
                 slot.expire()
 
     def _slots(self) -> list[Slot]:
@@ -252,7 +255,7 @@ class Agent:
         if search.data is not None:
             path = self._write(search.data)
         self._verify, self._sources = search.verify, Sources(search.verify)
-        self._code = None, 0.0, ""
+        self._code = None, 0.0, "", {}
         self._tasks = Tasks(
             *(search.op, search.key, search.verify, search.policy, search.turn),
             seconds=search.seconds,
@@ -292,6 +295,7 @@ class Agent:
         for device in self._devices.values():
             device.wanted = False
         self._loop.clear()
+        self._loop.watch(self._reader, lambda: os.read(self._reader, 4096))
         self._end()
 
     def _obey(self, device: _Device, what: str) -> None:
@@ -325,7 +329,7 @@ class Agent:
         problem = self._problem(start)
         trial = self._trials.get(candidate.id) or Trial(candidate)
         if problem:
-            self._tell(Finished(start.device, start.number, Outcome(Status.INVALID, (), problem), 0.0))
+            self._tell_outcome(start, Outcome(Status.INVALID, (), problem), 0.0)
             return
         if _needs_directory(candidate) and trial.scratch is None:
             trial.scratch = self._scratch.directory(candidate.id)
@@ -337,16 +341,10 @@ class Agent:
     def _problem(self, start: Start) -> str:
         """Return why the code of a candidate is not the caller's; empty if it is."""
         candidate = start.candidate
-        functions: object = None
-        if isinstance(candidate, Call):
-            functions = candidate.factory, candidate.prepare, candidate.setup, candidate.source
-        known, moment, digest = self._code
-        if functions is None or known != functions or time.monotonic() > moment + _LOOK_SECONDS:
-            try:
-                digest = self._sources.of(candidate)
-            except OSError as error:  # a file that it stands for cannot be read
-                return f"{error}; on this host it must be what it is on the caller's"
-            self._code = functions, time.monotonic(), digest
+        try:
+            digest, _ = self._look(candidate)
+        except OSError as error:  # a file that it stands for cannot be read
+            return f"{error}; on this host it must be what it is on the caller's"
         if digest == start.source:
             return ""
         what = candidate.words[0] if isinstance(candidate, Command) else getattr(candidate, "factory", "")
@@ -355,6 +353,17 @@ class Agent:
             f"the code of {what} differs from the caller's: host {os.uname().nodename} has {there}; "
             "install the same version on each host"
         )
+
+    def _look(self, candidate: Candidate) -> tuple[str, Mapping[str, str]]:
+        """Return the digests of a candidate's code; files of the same functions are looked at again after a moment."""
+        if not isinstance(candidate, Call):
+            return self._sources.of(candidate), self._sources.imported(candidate)
+        functions = candidate.factory, candidate.prepare, candidate.setup, candidate.source
+        known, moment, digest, modules = self._code
+        if known != functions or time.monotonic() > moment + _LOOK_SECONDS:
+            digest, modules = self._sources.of(candidate), self._sources.imported(candidate)
+            self._code = functions, time.monotonic(), digest, modules
+        return digest, modules
 
     def _lease(self) -> None:
         for device in self._devices.values():
@@ -388,27 +397,30 @@ class Agent:
                 device.lost = worker.lost
                 device.jobs.clear()
                 self._tell(DeviceLost(worker.name, worker.lost))
-            for job in list(device.jobs):
-                candidate = job.trial.candidate
-                if _needs_build(candidate) and candidate.id not in self._built:
-                    continue
-                if not worker.room(isinstance(candidate, Call), len(device.jobs)):
-                    break
-                device.jobs.remove(job)
-                self._measure(worker, job)
+            while (ready := self._next(device)) is not None:
+                device.jobs.remove(ready)
+                self._measure(worker, ready)
+
+    def _next(self, device: _Device) -> _Job | None:
+        """Return the first job of a device that is built, if the device has room for it."""
+        for job in device.jobs:
+            candidate = job.trial.candidate
+            if not _needs_build(candidate) or candidate.id in self._built:
+                return job if device.worker.room(isinstance(candidate, Call), len(device.jobs)) else None
+        return None
 
     def _measure(self, worker: LeasedWorker, job: _Job) -> None:
         assert self._tasks is not None
         trial, start = job.trial, job.start
         if trial.scratch is None:  # the same call may be measured twice at once: as the reference, too
             job.trial = trial = Trial(trial.candidate)
-        trial.modules = self._sources.imported(trial.candidate)
+        _, trial.modules = self._look(trial.candidate)
         task = self._tasks.measure(trial, worker, start.bound, start.what)
         self._running[id(task), ""] = job
         worker.start(task)
 
-    def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float) -> None:
-        seconds = self._loop.now() - began
+    def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float, ended: float) -> None:
+        seconds = ended - began
         trial = task.trial
         if task.what == "build":
             self._running.pop((id(trial), "build"), None)
@@ -446,12 +458,15 @@ class Agent:
             outcome = dataclasses.replace(outcome, whole=False)
         device = self._devices[job.start.device]
         device.pace = 0.5 * (device.pace + seconds)
-        self._tell(Finished(job.start.device, job.start.number, outcome, seconds))
+        self._tell_outcome(job.start, outcome, seconds)
         trial = job.trial
         if trial.scratch is not None and outcome.status is not Status.OK:
             self._scratch.empty(trial.scratch)
             self._trials.pop(trial.candidate.id, None)
             self._built.discard(trial.candidate.id)
+
+    def _tell_outcome(self, start: Start, outcome: Outcome, seconds: float) -> None:
+        self._tell(Finished(start.device, start.number, outcome, seconds, self._loop.now()))
 
     def _returned(self, slot: Slot, tasks: list[Task], blamed: bool) -> None:
         for task in reversed(tasks):

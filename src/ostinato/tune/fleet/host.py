@@ -62,7 +62,7 @@ PATIENCE = 30.0
 
 _PAUSE = 0.05  # seconds between two tries to reach a host
 _HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
-_AHEAD_SECONDS, _MOST_AHEAD = 0.8, 256  # what a device has ahead, so that it need not wait for the caller
+_AHEAD_SECONDS, _MOST_AHEAD = 1.6, 256  # what a device has ahead, so that it need not wait for the caller
 _PACE = 0.1  # seconds that a candidate takes, as long as nobody knows
 _OPENED_AT_ONCE = 32
 _TRIES = 3  # of a candidate that had begun on a host that was lost
@@ -135,10 +135,12 @@ class Host:
         self._flushed = threading.Condition(self._lock)
         self._polling = True  # no exchange waits for commands to carry
         self._inbox, self._outbox = Inbox(), Outbox()
+        self._unsent: list[Message] = []  # commands that the outbox does not have yet
         self._told = 0  # the number of the last command that was sent at least once
         self._events: list[Event | HostLostError] = []
         self._loop: Loop | None = None
         self._due = False
+        self._behind = math.inf  # how many seconds the clock there is behind the clock here, or less
         self.lost = ""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
@@ -162,6 +164,8 @@ class Host:
         self._loop, self._due = loop, False
         loop.watch(self._reader, self._arrived)
         self.send(search)
+        with self._lock:
+            self._post()  # the first exchange carries it
         self._thread = threading.Thread(target=self._listen, name=f"ostinato fleet {self.name}", daemon=True)
         self._thread.start()
 
@@ -183,8 +187,7 @@ class Host:
 
     def send(self, command: Message) -> None:
         """Send a command before the loop waits the next time."""
-        with self._lock:
-            self._outbox.put(command)
+        self._unsent.append(command)
         if not self._due and self._loop is not None:
             self._due = True
             self._loop.before_waiting(self.flush)
@@ -193,6 +196,7 @@ class Host:
         """Send what waits now, or have the exchange that is due carry it."""
         self._due = False
         with self._lock:
+            self._post()
             if not self._polling:
                 self._flushed.notify()
                 return
@@ -202,6 +206,20 @@ class Host:
             self._told = new[-1][0]
             acknowledged = self._inbox.last
         self.endpoint.tell(acknowledged, new)
+
+    def moment_of(self, event: Finished) -> float:
+        """Return when something ended by the clock of this process.
+
+        Clocks of hosts have nothing in common. The event that arrived soonest after its end tells the difference.
+        """
+        now = time.monotonic()
+        self._behind = min(self._behind, now - event.ended)
+        return min(now, event.ended + self._behind)
+
+    def _post(self) -> None:
+        for command in self._unsent:
+            self._outbox.put(command)
+        self._unsent.clear()
 
     def close(self) -> None:
         """Let go of what it has here."""
@@ -313,7 +331,8 @@ class RemoteWorker(LeasedWorker):
         elif event.number in self._sent:  # else an earlier search asked for it
             task = self._sent.pop(event.number)
             self._set_pace(0.5 * (self._pace + event.seconds))
-            self._finished(self, task, event.outcome, time.monotonic() - event.seconds)
+            ended = self._host.moment_of(event)
+            self._finished(self, task, event.outcome, ended - event.seconds, ended)
 
     def lose(self, why: str, *, blames: bool = True) -> None:
         """Give back what was sent: what had begun three times at most, unless it cannot be why the host is lost."""
@@ -327,7 +346,8 @@ class RemoteWorker(LeasedWorker):
             first.trial.tries += 1
             if first.trial.tries > _TRIES:
                 del tasks[0]
-                self._finished(self, first, Outcome(Status.DEVICE_LOST, (), why), time.monotonic())
+                now = time.monotonic()
+                self._finished(self, first, Outcome(Status.DEVICE_LOST, (), why), now, now)
         if tasks:
             self._returned(self, tasks, False)
 

@@ -66,12 +66,13 @@ class End(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What a candidate came to, and how many seconds that took."""
+    """What a candidate came to, how many seconds that took, and when it ended by the clock of the host."""
 
     device: str
     number: int
     outcome: Outcome
     seconds: float
+    ended: float
 
 
 class Leased(NamedTuple):

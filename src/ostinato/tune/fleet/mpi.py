@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import DeviceError, TuningError
-from ostinato.tune.fleet.agent import Agent, Found, Settings
+from ostinato.tune.fleet.agent import GATHER_SECONDS, Agent, Found, Settings
 from ostinato.tune.fleet.host import Endpoint, Fleet, LocalEndpoint
 from ostinato.tune.fleet.joining import HostLostError, UnreachableError
 from ostinato.tune.fleet.messages import CLOSED, Numbered
@@ -149,6 +150,7 @@ class Follower:
         self._world = world
         self._agent: Agent | None = None
         self._poll: tuple[int, int, float] | None = None  # its number, what it acknowledges, when it is answered
+        self._first = math.inf  # when the poll had its first event
         self._closed = False  # by rank 0
         self.devices = self._serve("ready")
 
@@ -178,7 +180,7 @@ class Follower:
                 self._open(*value)
             elif kind == "exchange":
                 number, acknowledged, commands, seconds = value
-                self._poll = number, acknowledged, time.monotonic() + seconds
+                self._poll, self._first = (number, acknowledged, time.monotonic() + seconds), math.inf
                 self._tell(acknowledged, commands)
             elif kind == "tell":
                 self._tell(*value)
@@ -206,11 +208,15 @@ class Follower:
         return (CLOSED, []) if self._agent is None else self._agent.exchange(acknowledged, commands, 0.0)
 
     def _answer(self) -> None:
-        """Answer the exchange that waits, if there is anything to tell, or it has waited long enough."""
+        """Answer the exchange that waits, as `Agent.exchange` does for those that can block."""
         if self._poll is None:
             return
         number, acknowledged, end = self._poll
         answer = self._tell(acknowledged, [])
-        if answer[1] or answer[0] == CLOSED or time.monotonic() >= end:
+        now = time.monotonic()
+        if answer[1]:
+            self._first = min(self._first, now)
+            end = self._first + GATHER_SECONDS
+        if self._agent is None or answer[0] == CLOSED or now >= end or (answer[1] and self._agent.is_urgent()):
             self._poll = None
             self._world.send((number, answer), 0, _TO_CALLER)

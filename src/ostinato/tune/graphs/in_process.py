@@ -141,7 +141,7 @@ class _ThisThread(LeasedWorker):
         except (Incomparable, Unmeasurable) as why:
             outcome = Outcome(Status.INVALID, (), str(why))
         self._task = None
-        self._finished(self, task, outcome, began)
+        self._finished(self, task, outcome, began, self._loop.now())
         is_default = self._signature.has_default and task.trial.candidate.id == self._names[0]
         if is_default and task.what == "measure" and outcome.status not in (Status.OK, Status.CONTENDED):
             self._stop("there is nothing to compare with: the default failed", Status.INVALID)

@@ -417,11 +417,11 @@ class Search:
             if slot.deadline() <= now:
                 slot.expire()
 
-    def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float) -> None:
+    def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float, ended: float) -> None:
         self._running -= 1
         trial = task.trial
         status = OF_BUILDS.get(outcome.status, outcome.status) if task.what == "build" else outcome.status
-        self.spans.append(Span(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, status))
+        self.spans.append(Span(slot.name, task.what, trial.candidate, began - self._begin, ended - self._begin, status))
         if not slot.busy:
             self._progress.idle(slot.name)
         if task.what == "final":

@@ -21,7 +21,7 @@ from ostinato.tune.workers.commands import Commands, SimulatedCommands
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.reaper import Lost, Reaper, Stuck
 
-Finished = Callable[["Slot", Task, Outcome, float], None]
+Finished = Callable[["Slot", Task, Outcome, float, float], None]
 Returned = Callable[["Slot", list[Task], bool], None]
 
 
@@ -55,7 +55,7 @@ class Slot:
         self._surroundings: object = None  # of the worker
 
     def serve(self, finished: Finished, returned: Returned, stop: Callable[[str, Status], None]) -> None:
-        """Serve a search, which gets outcomes and when each began, and the tasks that never began."""
+        """Serve a search, which gets outcomes, when each began and ended, and the tasks that never began."""
         if self.lost:
             self.close()
         elif self._calls is not None and self._surroundings != _surroundings():
@@ -145,7 +145,7 @@ class Slot:
         return Commands(self._loop, reaper, self._memory, self._simulated, self._told, lost)
 
     def _told(self, task: Task, outcome: Outcome, began: float) -> None:
-        self._finished(self, task, outcome, began)
+        self._finished(self, task, outcome, began, self._loop.now())
 
     def _lose(self, event: Stuck | Lost, drop: Callable[[], None]) -> None:
         if isinstance(event, Stuck):
