@@ -108,15 +108,15 @@ def test_the_address_of_a_cluster_that_was_killed_is_not_used(tmp_path, monkeypa
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert engine._find_cluster() == "local"
+    assert engine._find_running() == "local"
     (tmp_path / "ray").mkdir()
-    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
-    assert engine._find_cluster() == "local"
+    for content in (b"127.0.0.1:1", b"\xff\xfe", b"", b"127.0.0.1:port"):
+        (tmp_path / "ray" / "ray_current_cluster").write_bytes(content)
+        assert engine._find_running() == "local"
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         (tmp_path / "ray" / "ray_current_cluster").write_text(address + "\n")
-        assert engine._find_cluster() == address
+        assert engine._find_running() == address
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert engine._find_cluster() == "127.0.0.1:1"
     with pytest.raises(ost.TuningError, match=r"at '127\.0\.0\.1:1' cannot be reached: .*ray start --head"):
         engine.connect("ray")

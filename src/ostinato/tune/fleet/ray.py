@@ -42,9 +42,11 @@ def connect(address: str) -> list[NodeEndpoint]:
     """
     ray = _import_ray()
     if not ray.is_initialized():
-        address = _find_cluster() if address == "ray" else address
+        named = os.environ.get("RAY_ADDRESS") if address == "ray" else address
+        address = named or _find_running()
         try:
-            _check_port(address)
+            if named:
+                _check_port(named)
             ray.init(address, log_to_driver=False, logging_level="error")
         except (OSError, RuntimeError, ValueError) as error:
             raise TuningError(
@@ -56,19 +58,16 @@ def connect(address: str) -> list[NodeEndpoint]:
     return [NodeEndpoint(ray, node) for node in nodes]
 
 
-def _find_cluster() -> str:
-    """Return the address of the cluster that ``"ray"`` means.
+def _find_running() -> str:
+    """Return the address of the running cluster that ``ray start`` started on this host.
 
-    ``RAY_ADDRESS`` names it. If that is not set, it is the running cluster that ``ray start`` started on this host. If
-    there is none, the address is ``"local"``, for which Ray starts a new cluster.
+    If there is none, the address is ``"local"``, for which Ray starts a new cluster.
     """
-    if address := os.environ.get("RAY_ADDRESS"):
-        return address
     # `ray start` writes the address of its cluster to this file. A cluster that is killed leaves the file behind.
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: the file is no text, or no address
         address = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text().strip()
         _check_port(address)
-        return address
+        return address or "local"
     return "local"
 
 
