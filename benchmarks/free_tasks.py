@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import repeat
@@ -15,7 +16,7 @@ from benchmarks.context import Context
 from benchmarks.measure import Contestant
 from benchmarks.ours import adapt
 
-LOOP, OURS, POOL = "plain loop", "ostinato", "ThreadPoolExecutor"
+LOOP, OURS, POOL, HAND = "plain loop", "ostinato", "ThreadPoolExecutor", "two threads"
 _TASKS = 16
 _SECONDS = 20e-6
 
@@ -45,10 +46,19 @@ def _in_loop(cells: np.ndarray, rounds: int, steps: int) -> None:
             _work(cell, rounds)
 
 
+def _by_hand(cells: np.ndarray, rounds: int, steps: int) -> None:
+    """Two threads that never wait for each other: the most that two cores can do."""
+    half = _TASKS // 2
+    other = threading.Thread(target=_in_loop, args=(cells[half:], rounds, steps))
+    other.start()
+    _in_loop(cells[:half], rounds, steps)
+    other.join()
+
+
 def run(context: Context) -> None:
     """Time steps of sixteen tasks, each with cells of its own, on two threads."""
     rounds = _rounds()
-    ours, looped, pooled = (np.zeros((_TASKS, 16)) for _ in range(3))
+    ours, looped, pooled, by_hand = (np.zeros((_TASKS, 16)) for _ in range(4))
     work = ost.task(_work, access={"cells": ost.ReadWrite})
 
     def step() -> None:
@@ -58,14 +68,16 @@ def run(context: Context) -> None:
     with ost.compile(step, machine=context.machine) as program, ThreadPoolExecutor(2) as pool:
         adapt(program)
         ours[:] = 0
-        for start in (program.replay, partial(_in_loop, looped, rounds), partial(_in_pool, pool, list(pooled), rounds)):
+        runs = {
+            OURS: program.replay,
+            HAND: partial(_by_hand, by_hand, rounds),
+            LOOP: partial(_in_loop, looped, rounds),
+            POOL: partial(_in_pool, pool, list(pooled), rounds),
+        }
+        for start in runs.values():
             start(3)
-        if not ((ours == looped).all() and (pooled == looped).all()):
+        if not all((cells == looped).all() for cells in (ours, by_hand, pooled)):
             raise AssertionError("three steps do not give the same cells")
-        contestants = [
-            Contestant(OURS, program.replay, _TASKS),
-            Contestant(LOOP, partial(_in_loop, looped, rounds), _TASKS),
-            Contestant(POOL, partial(_in_pool, pool, list(pooled), rounds), _TASKS),
-        ]
+        contestants = [Contestant(name, start, _TASKS) for name, start in runs.items()]
         locked = getattr(sys, "_is_gil_enabled", lambda: True)()
         context.compare("pure", f"16 tasks of 20 us, {'with' if locked else 'without'} a lock", contestants, LOOP)

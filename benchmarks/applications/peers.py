@@ -70,9 +70,25 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
+class _WithoutNumba:
+    """Makes functions that say that Numba is missing."""
+
+    def njit(self, *functions: object, **_: object) -> Any:
+        def refuse(*_: object) -> None:
+            raise ImportError("this benchmark needs Numba: pip install 'ostinato[numba]'")
+
+        return refuse if functions else lambda function: refuse
+
+
 def import_numba() -> Any:
-    """Numba, with two threads of OpenMP, which are faster than those of its other layers."""
-    import numba
+    """Numba, with two threads of OpenMP, which are faster than those of its other layers.
+
+    Where it is missing, as for free-threaded Pythons, other benchmarks can still run.
+    """
+    try:
+        import numba
+    except ModuleNotFoundError:
+        return _WithoutNumba()
 
     numba.config.THREADING_LAYER = "omp"
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))
