@@ -73,7 +73,7 @@ def _compare(context: Context, application: Application) -> None:
         contestants = _checked(context, application, here)
         for contestant in contestants:  # the same for all: long enough to compile, and for programs to adapt
             begin = time.monotonic()
-            while time.monotonic() - begin < (0.05 if context.quick else 2.0):
+            while time.monotonic() - begin < (0.05 if context.quick else 5.0):
                 contestant.time(application.multiple)
         measure(contestants, rounds=3 if context.quick else 21, seconds=0.01 if context.quick else 0.04)
     samples = {each.name: tuple(sample / 1e3 for sample in each.samples) for each in contestants}
