@@ -27,6 +27,7 @@ from benchmarks import (
     placement,
     ported_chain,
     python_tasks,
+    ranks,
     retuning,
     simulation,
     submitting,
@@ -360,6 +361,8 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             best = min(libraries, key=lambda key: median[key])
             ratio(f"{pattern}: {best[2]} to 2 lanes", best, (*at, TWO), 5.0, at_most=False)
     found += _python(median)
+    one, two = ((ranks.BENCHMARK, ranks.CASE, name) for name in (ranks.ONE, ranks.SHARED))
+    ratio("a stencil of Python tasks: 1 rank to 2 ranks with shared memory", one, two, 1.8, at_most=False)
     ratio("METG(50): 2 lanes to 2 threads by hand", ("metg", "METG(50)", TWO), ("metg", "METG(50)", HAND), 1.25)
     for case in (fixed_costs.PYTHON, fixed_costs.NATIVE):
         call, replay = (("fixed", case, name) for name in (fixed_costs.CALL, fixed_costs.REPLAY))

@@ -27,6 +27,7 @@ _TITLES = {
     "devices": "One core and two on examples/tune_matmul, candidates a second",
     "applications": "Applications",
     "python": "Empty Python tasks, ns a task",
+    "ranks": "Python tasks on ranks, us a step",
     "compile": "Capture and compile",
     "submit": "Calls of submit alone, ns",
     "ports": "A chain of 64 native tasks with ports and parameters, ns a task",

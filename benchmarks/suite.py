@@ -39,6 +39,7 @@ from benchmarks import (
     ported_chain,
     profiling,
     python_tasks,
+    ranks,
     retuning,
     simulation,
     submitting,
@@ -87,6 +88,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "cuda": ("Beside CUDA's graphs", cuda_graphs.run),
     "applications": ("Applications", applications.run),
     "pure": ("Independent tasks of pure Python", free_tasks.run),
+    "ranks": ("Python tasks on ranks", ranks.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

@@ -18,7 +18,8 @@ constexpr int kPatience = 8;                  // about what it takes to turn to 
 constexpr int kInPlace = 256;                 // looks at it with the lane's claim, which nobody can take meanwhile
 constexpr std::int64_t kPollNs = 40'000;      // about what a sleep and a wake cost
 constexpr std::int64_t kVisitPollNs = 5'000;  // then a visitor leaves the slot to its worker
-constexpr std::int64_t kShortPollNs = 1'000;  // polling takes the core from somebody who has work
+constexpr std::int64_t kMessagePollNs = 1'000'000;  // another rank wakes nobody here: a thread finds out after a nap
+constexpr std::int64_t kShortPollNs = 1'000;        // polling takes the core from somebody who has work
 
 thread_local const Worker* serving = nullptr;
 
@@ -294,21 +295,6 @@ bool Worker::waits_long() const {
     return found;
 }
 
-bool Worker::polled_enough() {
-    if (polls_++ == 0) {
-        start_polling();
-        polling_since_ = monotonic_ns();
-        if (machine.watched) [[unlikely]]
-            slot.idle.begin();
-        polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
-    } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
-        return true;
-    }
-    for_each_messenger([](Messenger& messenger) { messenger.progress(); });
-    relax();
-    return false;
-}
-
 // Of the programs whose lanes this slot serves: those by which idle workers make progress.
 template <class Function>
 void Worker::for_each_messenger(Function call) {
@@ -320,6 +306,23 @@ void Worker::for_each_messenger(Function call) {
         if (std::exchange(last, &messenger) != &messenger)
             call(messenger);
     }
+}
+
+bool Worker::polled_enough() {
+    if (polls_++ == 0) {
+        start_polling();
+        polling_since_ = monotonic_ns();
+        if (machine.watched) [[unlikely]]
+            slot.idle.begin();
+        bool messages = false;
+        for_each_messenger([&](const Messenger&) { messages = true; });
+        polling_for_ = machine.crowded || waits_long() ? kShortPollNs : messages ? kMessagePollNs : kPollNs;
+    } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
+        return true;
+    }
+    for_each_messenger([](Messenger& messenger) { messenger.progress(); });
+    relax();
+    return false;
 }
 
 void Worker::leave_messages() {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLetterBytes = 4096;  // of a part of a message between threads
 constexpr std::int32_t kLetterTag = 0;      // channels have others
-// The thread in `wait` naps where it finds nothing, ever longer: workers find it before, or there is nothing to find.
+// The thread in `wait` naps where it finds nothing, or workers look, too; ever longer.
 constexpr std::int64_t kFirstNapNs = 20'000, kLastNapNs = 1'000'000;
 constexpr int kLooks = 64;  // before the first nap
 
@@ -110,6 +110,13 @@ void Messenger::take_over() {
     wake_.notify();
 }
 
+bool Messenger::progress() {
+    if (alone_.load(std::memory_order_relaxed))
+        alone_.store(false, std::memory_order_relaxed);
+    bool found = false;
+    return progress(found);
+}
+
 bool Messenger::progress(bool& found) {
     if (!transport_mutex_.try_lock())
         return false;
@@ -173,6 +180,7 @@ void Messenger::tell(Told told) {
 
 bool Messenger::wait(std::vector<Told>& told) {
     std::int64_t nap = kFirstNapNs;
+    bool was_alone = true;
     for (int looks = 0;; ++looks) {
         const std::uint32_t epoch = wake_.prepare_wait();
         if (closed_.load(std::memory_order_acquire))
@@ -185,10 +193,15 @@ bool Messenger::wait(std::vector<Told>& told) {
             if (!told.empty())
                 return true;
         }
-        if (found || alone_.exchange(false, std::memory_order_relaxed)) {
+        // Where workers look as well, this thread looks seldom: it would only take the core from one that has work.
+        const bool alone = !by_workers || alone_.load(std::memory_order_relaxed);
+        if (alone && (found || !std::exchange(was_alone, true))) {
             looks = 0;
             nap = kFirstNapNs;
-        } else if (looks < kLooks) {
+            continue;
+        }
+        was_alone = alone;
+        if (looks < kLooks) {
             relax();
         } else {
             wake_.commit_wait(epoch, nap);

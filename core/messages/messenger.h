@@ -53,10 +53,7 @@ public:
     // `held` is what the request belongs to.
     void cancel(Request& request, std::shared_ptr<void> held) { hand_over({&request, true, std::move(held)}); }
     // Finds out what has ended. False: another thread is at it.
-    bool progress() {
-        bool found = false;
-        return progress(found);
-    }
+    bool progress();
     // A worker that made progress goes to sleep: from now on the thread in `wait` looks more often, for a while.
     void take_over();
 
@@ -101,7 +98,8 @@ private:
 
     std::mutex told_mutex_;
     std::vector<Told> told_;
-    std::atomic<bool> news_{false}, closed_{false}, alone_{false};
+    std::atomic<bool> news_{false}, closed_{false};
+    std::atomic<bool> alone_{true};  // no worker has looked since one went to sleep
     std::atomic<int> sending_{0};
     EventCount wake_;                   // of the thread in `wait`
     std::unique_ptr<Letter> letter_;    // the receive for messages between threads

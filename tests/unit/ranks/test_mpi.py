@@ -179,6 +179,51 @@ except (ost.OstinatoError, ValueError) as error:
 """
 
 
+FAULTS = """
+import os, signal, sys, threading, time
+import numpy as np
+import ostinato as ost
+
+case, transport = sys.argv[1:]
+ranks = ost.Ranks(transport=transport)
+here = ranks.rank == 1
+a, b, c = np.zeros(2), np.zeros(2), np.zeros(2)
+
+def tell(what):
+    sys.stdout.write(f"rank {ranks.rank}: {what}\\n")
+    sys.stdout.flush()
+
+@ost.task
+def work(x: ost.Write, step):
+    x[:] = step
+    if case == "several" and step == 5:
+        raise ValueError(f"first on rank {ranks.rank}")
+    if case != "several":
+        time.sleep(1e-3)
+
+@ost.task
+def other(x: ost.Write, step):
+    x[:] = step
+    if case == "several" and step == 5:
+        raise KeyError("second")
+
+with ost.capture() as graph:
+    work(a, ost.step)
+    other(c, ost.step)
+    ranks.send(a, to=1 - ranks.rank)
+    ranks.recv(b, source=1 - ranks.rank)
+with graph.compile(ost.Machine(cpus=1)) as program:
+    if here and case != "several":
+        number = signal.SIGINT if case == "interrupt" else signal.SIGKILL
+        threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
+    try:
+        program.replay(100 if case == "several" else 10**9)
+    except BaseException as error:
+        tell(f"{type(error).__name__}: {error} {getattr(error, 'rank', '')} {getattr(error, '__notes__', [])}")
+    tell(program.replay(3))
+"""
+
+
 def run(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_ranks(ranks, "-c", script, *arguments, timeout=60)
 
@@ -269,3 +314,28 @@ def test_an_uncaught_exception_ends_the_job() -> None:
     found = run(2, CASES, "uncaught")
     assert found.returncode != 0
     assert "KeyError: 'uncaught'" in found.stderr
+
+
+@pytest.mark.parametrize("transport", ["shared", "mpi"])
+class TestFaults:
+    def test_the_least_of_several_failures_is_raised_on_every_rank(self, transport: str) -> None:
+        found = run(2, FAULTS, "several", transport)
+        assert found.returncode == 0, found.stderr
+        for rank in (0, 1):
+            told = next(line for line in found.stdout.splitlines() if line.startswith(f"rank {rank}: TaskError"))
+            assert "'work' raised ValueError: first on rank 0, in step 5" in told
+            assert "also: 'other' raised KeyError: 'second', in step 5" in told
+            assert "also, on rank 1: 'work' raised ValueError: first on rank 1, in step 5" in told
+            assert f"rank {rank}: 3" in found.stdout  # and the program goes on
+
+    def test_interrupting_one_rank_ends_the_run_on_all(self, transport: str) -> None:
+        found = run(2, FAULTS, "interrupt", transport)
+        assert found.returncode == 0, found.stderr
+        assert "rank 1: KeyboardInterrupt" in found.stdout
+        assert "rank 0: CancelledError" in found.stdout
+        assert found.stdout.count(": 3\n") == 2
+
+    def test_a_rank_that_is_killed_ends_the_job(self, transport: str) -> None:
+        found = run(2, FAULTS, "killed", transport)
+        assert found.returncode != 0
+        assert "rank" not in found.stdout
