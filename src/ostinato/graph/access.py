@@ -211,22 +211,6 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         ) from error
 
 
-_NO_PLAIN_FUNCTIONS = (
-    (inspect.iscoroutinefunction, "an async function: a call of it only makes a coroutine"),
-    (inspect.isasyncgenfunction, "an async generator: a call of it does nothing yet"),
-    (inspect.isgeneratorfunction, "a generator, with `yield` in it: a call of it does nothing yet"),
-)
-
-
-def check_plain(what: str, function: Callable[..., Any]) -> None:
-    """Raise `TypeError` if a call of a function only returns what would do the work."""
-    for is_one, why in _NO_PLAIN_FUNCTIONS:
-        if is_one(function) or is_one(getattr(type(function), "__call__", None)):  # noqa: B004
-            raise TypeError(
-                f"{what} must be a plain function, which does its work when called, got {function!r}, {why}"
-            )
-
-
 def annotated_mode(
     annotation: object, function: Callable[..., Any], local_names: Mapping[str, object] | None = None
 ) -> tuple[int, object]:

@@ -39,13 +39,8 @@ def as_ndarray(obj: object) -> Array | None:
     if isinstance(obj, np.ma.MaskedArray):
         raise TypeError("a masked array is two arrays; pass its .data, and its .mask where the task needs it")
     if isinstance(obj, np.ndarray):
-        if isinstance(obj, np.matrix) or type(obj).__array_ufunc__ is not np.ndarray.__array_ufunc__:
-            raise TypeError(
-                f"arithmetic of a {type(obj).__name__} is not that of an array, and tasks receive arrays; pass "
-                "numpy.asarray(x), and write the task for it"
-            )
         return obj.view(np.ndarray)
-    if isinstance(obj, np.generic | str | int | float | complex | type | None):
+    if isinstance(obj, np.generic | str | int | float | complex | None):
         return None  # immutable values, although NumPy's scalars export a buffer
     if hasattr(type(obj), "is_distributed"):
         return obj.memory  # type: ignore[attr-defined,no-any-return]

@@ -21,7 +21,6 @@ from ostinato.graph.access import (
     ReadWrite,
     Write,
     annotated_mode,
-    check_plain,
     fill_in,
     is_stream,
     plain,
@@ -31,16 +30,9 @@ from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, as_nd
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.eager import KernelCalls, call_kernel
-from ostinato.graph.native import RAISED, NativeTask
+from ostinato.graph.native import NativeTask
 from ostinato.graph.param import REQUIRED, Converted, Param, Step, as_scalar
-from ostinato.graph.recorder import (
-    NO_TOKENS,
-    Recordable,
-    Recorder,
-    importable_name,
-    native_refusal,
-    refuse_placeholder,
-)
+from ostinato.graph.recorder import Recordable, Recorder, importable_name, native_refusal, refuse_placeholder
 from ostinato.text import brief
 
 # Offsets and sizes, in bytes, of what ostinato.h declares.
@@ -121,7 +113,7 @@ def compile_entry(
     exec(source, names)
     try:
         compiled = numba.cfunc(numba.int32(numba.types.voidptr), nopython=True)(names["entry"])
-    except (numba.core.errors.NumbaError, NotImplementedError) as error:
+    except numba.core.errors.NumbaError as error:
         _log.debug("Numba cannot compile kernel %r", function.__name__, exc_info=error)
         raise CompileError(_reason(function, str(error))) from None  # what Numba says takes pages
     return compiled.address, compiled
@@ -336,42 +328,6 @@ def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
 _MARKERS = {READ: Read, WRITE: Write, READ_WRITE: ReadWrite}
 
 
-class _Constant(NamedTuple):
-    """A value that compiled code has in it, because the function finds it in a global or an enclosing function."""
-
-    name: str
-    value: Any
-    now: Callable[[], Any]
-    """Returns what the function would find today."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether the function would find another value today."""
-        now = self.now()
-        if isinstance(self.value, np.ndarray):  # a copy
-            return not (isinstance(now, np.ndarray) and _same_bytes(now, self.value))
-        return now is not self.value and not (type(now) is type(self.value) and now == self.value)
-
-
-def _constants(function: Any) -> list[_Constant]:
-    """Return the numbers and arrays that Numba makes constants of."""
-    found = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        found.append((name, functools.partial(getattr, cell, "cell_contents", None)))
-    names = function.__globals__
-    found += [(name, functools.partial(names.get, name)) for name in function.__code__.co_names if name in names]
-    values = ((name, now(), now) for name, now in found)
-    return [
-        _Constant(name, value.copy() if isinstance(value, np.ndarray) else value, now)
-        for name, value, now in values
-        if isinstance(value, int | float | complex | np.generic | tuple | np.ndarray)
-    ]
-
-
-def _same_bytes(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
 class Kernel(Recordable):
     """A function of arrays and scalars that is compiled for each combination of argument types; made by `kernel`."""
 
@@ -389,7 +345,6 @@ class Kernel(Recordable):
                     f"parameter {parameter.name!r} of a kernel cannot be ost.Stream: kernels run on the CPU; a task, "
                     "or a native one, starts work on a device"
                 )
-        check_plain("a kernel", function)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
@@ -397,13 +352,8 @@ class Kernel(Recordable):
         self._names = tuple(self.signature.parameters)
         self._modes = tuple(mode for mode, _ in declared)
         self._scalars = tuple(kind if kind in (int, float) else None for _, kind in declared)
-        self.calls = self._no_calls()
-        self._checked: Any = None
+        self.calls = KernelCalls(tuple(mode or kind for mode, kind in zip(self._modes, self._scalars, strict=True)))
         self._compiled: dict[tuple[object, ...], NativeTask] = {}
-        self._constants: list[_Constant] = []
-
-    def _no_calls(self) -> KernelCalls:
-        return KernelCalls(tuple(mode or kind for mode, kind in zip(self._modes, self._scalars, strict=True)))
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -419,20 +369,14 @@ class Kernel(Recordable):
         types: list[ArrayType | type] = []
         for index, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             refuse_placeholder(value, self.name)
-            if not mode:
-                types.append(self._scalar_type(value, index))
-                continue
-            array = as_ndarray(value)
-            if array is None:
-                raise TypeError(f"{self.label(index)} must be an array, got {brief(value)}: {NO_TOKENS}")
-            types.append(self._array_type(array, index))
+            types.append(self._array_type(as_ndarray(value), index) if mode else self._scalar_type(value, index))
         self._for_types(tuple(types)).run(args)
 
     __call__: Callable[..., Any] = call_kernel
 
     def _failed(self, code: int) -> None:
         """Raise what a call raises whose function returned this code."""
-        raise TaskError(f"kernel {self.name!r} failed: it {RAISED}")
+        raise TaskError(f"native task {self.name!r} failed: it returned {code}")
 
     def __repr__(self) -> str:
         return f"<ostinato kernel {self.name!r}>"
@@ -496,28 +440,6 @@ class Kernel(Recordable):
         """The native tasks made of it so far, one for each combination of argument types."""
         return tuple(self._compiled.values())
 
-    def out_of_bounds(self, args: Sequence[Any]) -> bool:
-        """Run the function with these arrays and numbers, and return whether an index is outside of an array.
-
-        Compiled code that checks indices takes several times as long. It raises in place of using such an index.
-        """
-        if self._checked is None:
-            self._checked = _numba().njit(self.function, boundscheck=True)
-        try:
-            self._checked(*args)
-        except IndexError:
-            return True
-        except Exception:  # of the function itself, or of Numba: what runs without checks tells
-            return False
-        return False
-
-    def changed_constants(self) -> list[tuple[str, object, object]]:
-        """Return the globals, and variables of enclosing functions, that have changed since the kernel was compiled.
-
-        Each comes with the value that compiled code has, and with the present one.
-        """
-        return [(each.name, each.value, each.now()) for each in self._constants if each.changed]
-
     def label(self, index: int) -> str:
         """Return what messages call the argument at an index."""
         return f"parameter {self._names[index]!r} of {self.called}"
@@ -557,19 +479,13 @@ class Kernel(Recordable):
         if isinstance(value, float | np.floating):
             return float
         raise TypeError(
-            f"{self.label(index)} must be a number, an int or a float, unless annotated ost.Read, ost.Write or "
-            f"ost.ReadWrite, got {brief(value)}"
+            f"{self.label(index)} must be a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
+            f"got {brief(value)}"
         )
 
     def _for_types(self, types: tuple[ArrayType | type, ...]) -> NativeTask:
-        if self._constants and any(not isinstance(each.value, np.ndarray) and each.changed for each in self._constants):
-            self._compiled.clear()  # programs keep what they were compiled with
-            self.calls = self._no_calls()
-            self._checked = None
         compiled = self._compiled.get(types)
         if compiled is None:
-            if not self._compiled:
-                self._constants = _constants(self.function)
             readonly = tuple(mode == READ for mode in self._modes)
             address, keep = compile_entry(self.function, types, readonly)
             access = tuple(_MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True))
@@ -589,9 +505,6 @@ def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = 
     ``float`` is such a scalar; one without annotation is what is passed, and a float where that is known only when
     the program runs. The function is compiled when it is first called, or captured, with arguments of certain types,
     without liberties in floating-point arithmetic. What it returns is dropped. If it raises, the op fails.
-
-    Compiled code does not check indices: one that is out of bounds reads or overwrites other memory. ``verify`` finds
-    this. Globals, and variables of enclosing functions, are constants of the compiled code: pass what changes.
 
     Needs Numba: ``pip install 'ostinato[numba]'``.
 

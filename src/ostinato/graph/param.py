@@ -59,25 +59,7 @@ class _Required:
 REQUIRED = _Required()
 
 
-class Later(NoValue):
-    """Base of values that exist only while a program runs.
-
-    A comparison with a value would be False while recording, whatever the value is in a run, and so fix one branch of
-    the user's ``if`` for good. It raises. Two of these are equal if they are one object.
-    """
-
-    __slots__ = ()
-
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other if isinstance(other, NoValue) else self._refuse()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-
-class Step(Later):
+class Step(NoValue):
     """The number of the step, as an argument of a recorded call; there is one, `ostinato.step`."""
 
     __slots__ = ()
@@ -95,7 +77,7 @@ class Step(Later):
 STEP = Step()
 
 
-class Param(Later):
+class Param(NoValue):
     """A named value that is given with each run.
 
     Attributes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
@@ -18,7 +19,6 @@ from ostinato.graph.access import (
     Formal,
     StreamParameter,
     annotated_mode,
-    check_plain,
     declared_modes,
     fill_in,
     is_stream,
@@ -237,7 +237,8 @@ class Task(PythonTask, Generic[P, R]):
         access: Mapping[str, Any] | None = None,
         pure: bool = True,
     ) -> None:
-        check_plain("a task", function)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"a task must be a plain function, which does its work when called, got {function!r}")
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         signature = signature_of(function)
@@ -399,8 +400,6 @@ class Task(PythonTask, Generic[P, R]):
                     raise ValueError(f"{self.label(index)} is written, but the array passed is read-only")
                 return Use(value, array, mode)
         if isinstance(value, np.ndarray):
-            if type(value) is not np.ndarray:
-                as_ndarray(value)  # raises for a class whose arithmetic is another one
             if mode == READ and value.flags.writeable:
                 value = value.view(np.ndarray)
                 value.flags.writeable = False

@@ -35,7 +35,7 @@ def test_what_is_read_is_read_only_however_it_is_passed():
 
 
 def test_subclasses_arrive_as_plain_arrays():
-    a, b = np.ones((1, 3)).view(np.memmap), np.zeros((1, 3)).view(np.memmap)
+    a, b = np.ones((1, 3)).view(np.matrix), np.zeros((1, 3)).view(np.matrix)
     seen, written, _ = combine(a, b)
     assert type(seen) is type(written) is np.ndarray
     assert b.tolist() == [[2, 2, 2]]
