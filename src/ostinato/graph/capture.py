@@ -52,8 +52,9 @@ class Earlier:
 
     def changed(self, guard: Guard) -> str | None:
         """Return the name of a recorded array that holds something else now; None if none does, or a run may have."""
+        views = set(map(id, guard.views))
         for name, array, held in self._held.values():
-            if guard.holds(array) and array.tobytes() != held:
+            if (guard.holds(array) or id(array) in views) and array.tobytes() != held:
                 return (
                     (repr(name) if name else f"an array of shape {array.shape}")
                     if self._activity == _activity()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.text import counted
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ostinato")
 _TOKEN_BYTES = 16
+
+_MOST_CHANNELS = 2**14
+"""At most so many channels of a program on one rank share memory: each is a mapping, and a process may have 65530."""
 
 
 class Slots(NamedTuple):
@@ -63,8 +68,11 @@ class Host:
     def __init__(self, MPI: ModuleType, comm: Any, shares: bool) -> None:
         self._node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         rank, pid, token = comm.Get_rank(), os.getpid(), os.urandom(_TOKEN_BYTES)
-        file = os.memfd_create("ostinato-token", os.MFD_CLOEXEC) if shares else -1
+        file = -1
         try:
+            with suppress(OSError):  # refused, or too many files are open: MPI carries the messages
+                file = os.memfd_create("ostinato-token", os.MFD_CLOEXEC) if shares else -1
+            shares = file >= 0
             if shares:
                 os.write(file, token)
             told = self._node.allgather((rank, f"/proc/{pid}/fd/{file}", token))
@@ -72,7 +80,7 @@ class Host:
             read = {other for other, path, wanted in told if shares and other != rank and _read(path) == wanted}
             readers = self._node.allgather(read)  # after that, nobody reads this rank's token
         finally:
-            if shares:
+            if file >= 0:
                 os.close(file)
         self.ranks = frozenset(
             other for (other, *_), theirs in zip(told, readers, strict=True) if other in read and rank in theirs
@@ -82,11 +90,12 @@ class Host:
     def split_cores(self, cores: Sequence[int]) -> tuple[list[int], bool] | None:
         """Return the cores that this rank should use, and whether another rank uses them too.
 
-        None if this rank is alone, or a launcher has given ranks different cores.
+        It shares out its cores with the ranks that may use the same ones. None if there is no other.
         """
-        masks = self._node.allgather(tuple(cores))
-        count, place = len(masks), self._node.Get_rank()
-        if count == 1 or any(mask != masks[0] for mask in masks):
+        masks, own = self._node.allgather(tuple(cores)), self._node.Get_rank()
+        same = [rank for rank, mask in enumerate(masks) if mask == masks[own]]
+        count, place = len(same), same.index(own)
+        if count == 1:
             return None
         if len(cores) < count:
             return [cores[place % len(cores)]], True
@@ -107,6 +116,13 @@ class Host:
             if not each.sends and each.peer in self.ranks:
                 sizes[each.peer] += each.shared_bytes
         if not sizes:
+            return None
+        near = sum(each.peer in self.ranks for each in channels)
+        if near > _MOST_CHANNELS:
+            told = f"a rank can share memory for at most {_MOST_CHANNELS} channels of a program, got {near}"
+            if must:
+                raise MemoryError(f"{told}; use transport='auto', or fewer, larger messages")
+            _log.warning("%s: MPI carries the messages", told)
             return None
         offsets, size = {}, 0
         for peer in sorted(sizes):
@@ -129,7 +145,7 @@ class Host:
     def open(self, channels: Sequence[_core.messages.Channel], rank: int, others: Mapping[int, Slots]) -> None:
         """Have the channels to ranks of this host, those of `others`, in their memory; this is `rank`."""
         for peer, slots in others.items():
-            file = os.open(slots.path, os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(slots.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 if os.fstat(file).st_ino != slots.inode:
                     raise RuntimeError(f"rank {peer} does not open the channels of this program any more")
@@ -148,6 +164,8 @@ def _share(channels: Sequence[_core.messages.Channel], sends: bool, file: int, o
 
 def _read(path: str) -> bytes:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # another process's pipe: to read would wait, and take from it
+            return b""
         with open(path, "rb") as file:
             return file.read(_TOKEN_BYTES)
     except OSError:  # the process is in another container, or belongs to another user

@@ -398,8 +398,7 @@ class Ranks:
     def _share_host(self, MPI: Any, transport: TransportName) -> None:
         """Find the ranks of this host, and share out its cores."""
         host = Host(MPI, self._comm, transport != "mpi")
-        if share := host.split_cores(usable_cores()):
-            use_cores(*share)
+        share = host.split_cores(usable_cores())
         host.leave()
         told = self._comm.allgather((transport, len(host.ranks)))
         names, near = [name for name, _ in told], [count for _, count in told]
@@ -416,6 +415,8 @@ class Ranks:
             )
         if host.ranks:
             self._host = host
+        if share is not None:
+            use_cores(*share)
 
     def __repr__(self) -> str:
         return f"<Ranks: rank {self._rank} of {self._size}>"

@@ -362,17 +362,17 @@ class Learning:
         lost = 0.0
         for other in sorted(self._others, key=self._others.__getitem__):
             most = _SHARE * max(rest, self._replayed)
-            if most < self._expect_loss(other, _EXPECTED_LOSSES * turn_seconds) and (
-                self._expect_loss(other, 2 * _LOOK) <= most
-            ):
+            loss = self._expect_loss(other, _EXPECTED_LOSSES, turn_seconds)
+            if most < loss and self._expect_loss(other, 2, _LOOK) <= most:
                 lost += yield from self._look(other)
-            if self._expect_loss(other, _EXPECTED_LOSSES * turn_seconds) <= most:
+                loss = self._expect_loss(other, _EXPECTED_LOSSES, turn_seconds)
+            if loss <= most:
                 lost += yield from self._compare(other, turn_seconds, alpha)
         return lost
 
-    def _expect_loss(self, other: LoadedExecutable, seconds: float) -> float:
-        """Return the seconds lost if another schedule runs the steps of so many seconds, or one step."""
-        return max(seconds, self._step_seconds) * (self._others[other] / self._step_seconds - 1)
+    def _expect_loss(self, other: LoadedExecutable, turns: int, seconds: float) -> float:
+        """Return the seconds lost if another schedule runs so many turns of so many seconds, or of one step."""
+        return turns * max(seconds, self._step_seconds) * (self._others[other] / self._step_seconds - 1)
 
     def _look(self, other: LoadedExecutable) -> Generator[Turn, Result, float]:
         """Learn roughly what a step of another schedule takes; return the seconds lost."""

@@ -375,7 +375,8 @@ def _alike(ops: tuple[Op, ...], costs: Costs) -> dict[str, npt.NDArray[np.intp]]
     """Return which ops of measured costs are of one kind, by its label."""
     numbers, labels = _kinds(ops)
     different = list(dict.fromkeys(labels))
-    of_label = np.array([*map(different.index, labels), -1])[numbers]
+    place = {label: index for index, label in enumerate(different)}
+    of_label = np.array([*map(place.__getitem__, labels), -1])[numbers]
     of_label[~costs.measured] = -1
     order = np.argsort(of_label, kind="stable")
     begin = np.searchsorted(of_label[order], np.arange(len(different) + 1))

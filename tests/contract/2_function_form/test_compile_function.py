@@ -834,6 +834,21 @@ def test_a_write_before_the_first_recorded_call_is_found():
         ost.compile(step, x, y)
 
 
+def test_a_write_through_a_view_from_before_that_is_recorded_is_found():
+    grid = [np.zeros(8)]  # no variable names the whole
+    tile, y = grid[0][:4], np.zeros(4)
+    fill = ost.task(lambda whole: None, access={"whole": ost.ReadWrite})
+
+    def early():
+        with ost.capture():
+            fill(grid[0])
+            tile[:] = 1
+            add(tile, y)
+
+    with pytest.raises(ost.GraphError, match="'tile' is not what it was"):
+        early()
+
+
 def test_what_a_run_writes_meanwhile_is_no_mistake():
     x, y = np.zeros(4), np.zeros(4)
     go = ost.UserEvent()

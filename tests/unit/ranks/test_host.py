@@ -75,6 +75,21 @@ class TestWhoSharesMemory:
         found = Host(MPI, Node(1, [told, {0: {1}, 2: {1}, 3: {1}, 4: set()}]), True)
         assert found.ranks == {0}
 
+    def test_a_pipe_of_another_process_is_not_read(self) -> None:
+        read, write = os.pipe()
+        told = {0: (0, f"/proc/{os.getpid()}/fd/{read}", b"a" * 16)}
+        assert not Host(MPI, Node(1, [told, {0: {1}}]), True).ranks
+        os.close(read), os.close(write)
+
+    def test_nobody_where_no_file_can_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = {0: (0, file_with(b"a" * 16), b"a" * 16)}
+
+        def refuse(*_: object) -> int:
+            raise PermissionError("refused")
+
+        monkeypatch.setattr(os, "memfd_create", refuse)
+        assert not Host(MPI, Node(1, [told, {0: {1}}]), True).ranks
+
     def test_nobody_who_leaves_it_to_mpi(self) -> None:
         told = {0: (0, file_with(b"a" * 16), b"a" * 16)}
         assert not Host(MPI, Node(1, [told, {0: {1}}]), False).ranks
@@ -90,6 +105,9 @@ class TestWhoSharesMemory:
         (3, [(2, 5)] * 4, ([5], True)),
         (0, [(0, 1)], None),
         (1, [(0,), (1,)], None),  # the launcher has given each its own
+        (1, [(0, 1), (0, 1), (2, 3), (2, 3)], ([1], False)),  # or each two their own
+        (2, [(0, 1), (0, 1), (2, 3), (2, 3)], ([2], False)),
+        (0, [(0, 1), (2, 3), (2, 3)], None),
     ],
 )
 def test_cores_are_shared_out(rank: int, masks: list[tuple[int, ...]], wanted: object) -> None:
@@ -139,6 +157,13 @@ class TestMemory:
         assert "MPI carries them" in caplog.text
         assert channel.offset == -1
         assert len(os.listdir("/proc/self/fd")) == files
+
+    def test_of_too_many_channels_is_an_error_or_left_to_mpi(self, caplog: pytest.LogCaptureFixture) -> None:
+        channels: Any = [Channel(False, 0, number) for number in range(2**14 + 1)]
+        with pytest.raises(MemoryError, match="at most 16384 channels of a program, got 16385; use transport='auto'"):
+            host(1, 0).prepare(channels, must=True)
+        assert host(1, 0).prepare(channels, must=False) is None
+        assert "MPI carries the messages" in caplog.text
 
     def test_is_not_mistaken_for_a_file_that_was_opened_since(self) -> None:
         inbox = Inbox(4096, {1: 0})
