@@ -63,7 +63,10 @@ inline void refuse_inside_tasks(const char* what) {
         return;
     const PythonReference error = import_from("ostinato.errors", "ContractError");
     if (error.get() != nullptr)
-        PyErr_Format(error.get(), "%s inside a task: a task on a lane must not wait, the lane would stand still", what);
+        PyErr_Format(error.get(),
+                     "%s inside a task: a task on a lane must not wait: what it waits for may need this very lane; "
+                     "declare the task blocking=True",
+                     what);
     throw nanobind::python_error();
 }
 

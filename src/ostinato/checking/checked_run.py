@@ -22,10 +22,19 @@ from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.eager import note_writes
 from ostinato.graph.op import Op, format_op
 from ostinato.runtime.memory import assign, at_address, contents, extent_of, raw_bytes, value_bytes
-from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
+from ostinato.runtime.sequential import (
+    AsCaptured,
+    operand_array,
+    plain_value,
+    run_op,
+    run_sequentially,
+    task_value,
+)
+from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
+    from ostinato.graph.kernel import Kernel
 
 _MOST_WRITERS = 4
 
@@ -131,6 +140,7 @@ class CheckedRun:
         self._check_old(op, written)
         read = [array for place, array in arrays.items() if modes[place] & READ]
         filled = {place: self._fill(arrays[place], read) for place in written if modes[place] == WRITE}
+        self._check_kernel(op, step, params, written)
         wanted = {}
         has_tokens = not all(each.arrays and not each.arrays[0].dtype.hasobject for each in op.operands)
         if self._before is None and not has_tokens and op.variant is not None and math.isfinite(op.rtol):
@@ -170,6 +180,34 @@ class CheckedRun:
     def _check_watched(self, op: Op) -> None:
         if (changed := self.find_changed(self._watched)) is not None:
             raise self.undeclared(changed, op)
+
+    def _check_kernel(self, op: Op, step: int, params: Mapping[str, Any], written: Mapping[int, Array]) -> None:
+        """Check what compiled code does not: that indices are in bounds, and that its constants still hold."""
+        body = op.body
+        if self._before is not None or not isinstance(body, NativeCall) or body.task.kernel is None:
+            return
+        kernel: Kernel = body.task.kernel
+        for each in body.task.constants:
+            if each.changed:
+                raise ContractError(
+                    f"{format_op(op)} was compiled when {each.name} was {brief(each.value)}, and it is "
+                    f"{brief(each.now())} now. A kernel has the values of globals and of enclosing functions in it: "
+                    f"pass {each.name} as an argument. Called at {op.call_site}"
+                )
+        arrays = [self.replacements.substitute(array) for array in written.values()]
+        before = [_copy_of(array) for array in arrays]
+        values = [
+            task_value(arg, step, self.replacements) if isinstance(arg, Operand) else plain_value(arg, step, params)
+            for arg in body.args
+        ]
+        outside = kernel.out_of_bounds(values)
+        for array, saved in zip(arrays, before, strict=True):
+            _assign(array, saved)
+        if outside:
+            raise ContractError(
+                f"{format_op(op)} uses an index that is out of bounds for its array, in step {step}. Compiled code "
+                f"does not check indices: it reads or overwrites other memory. Called at {op.call_site}"
+            )
 
     def _run_recorded(
         self, op: Op, step: int, params: Mapping[str, Any], written: Mapping[int, Array]

@@ -294,6 +294,8 @@ def limit(timeout: float | None) -> float:
     """Return seconds as the core takes them: negative for no limit."""
     if timeout is None:
         return -1.0
+    if not hasattr(timeout, "__float__"):
+        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
     if math.isnan(timeout):
         raise ValueError("timeout must be a number of seconds, got nan")
     return max(0.0, timeout)

@@ -8,6 +8,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
+from types import CellType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 from ostinato.devices.device import Stream
@@ -209,6 +210,30 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
             f"the parameters of {function!r} are not known to Python; wrap it in a function with annotations, "
             "or use Graph.task(fn, ..., access=(...))"
         ) from error
+
+
+def cell_content(cell: CellType) -> object:
+    """Return the value of a variable of an enclosing function; None if it has none yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+_NO_PLAIN_FUNCTIONS = (
+    (inspect.iscoroutinefunction, "an async function: a call of it only makes a coroutine"),
+    (inspect.isasyncgenfunction, "an async generator: a call of it does nothing yet"),
+    (inspect.isgeneratorfunction, "a generator, with `yield` in it: a call of it does nothing yet"),
+)
+
+
+def check_plain(what: str, function: Callable[..., Any]) -> None:
+    """Raise `TypeError` if a call of a function only returns what would do the work."""
+    for is_one, why in _NO_PLAIN_FUNCTIONS:
+        if is_one(function) or is_one(getattr(type(function), "__call__", None)):  # noqa: B004
+            raise TypeError(
+                f"{what} must be a plain function, which does its work when called, got {function!r}, {why}"
+            )
 
 
 def annotated_mode(

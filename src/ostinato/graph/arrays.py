@@ -40,7 +40,7 @@ def as_ndarray(obj: object) -> Array | None:
         raise TypeError("a masked array is two arrays; pass its .data, and its .mask where the task needs it")
     if isinstance(obj, np.ndarray):
         return obj.view(np.ndarray)
-    if isinstance(obj, np.generic | str | int | float | complex | None):
+    if isinstance(obj, np.generic | str | int | float | complex | type | None):
         return None  # immutable values, although NumPy's scalars export a buffer
     if hasattr(type(obj), "is_distributed"):
         return obj.memory  # type: ignore[attr-defined,no-any-return]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
+from functools import partial
 from itertools import islice
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ostinato.errors import GraphError, TaskError, TracerError
+from ostinato.graph.access import cell_content, check_plain
 from ostinato.graph.arrays import Array
 from ostinato.graph.context import Guard, Recording, current, is_of_libraries, recording
 from ostinato.graph.graph import Graph
@@ -27,6 +30,8 @@ from ostinato.graph.ring import Ring
 from ostinato.graph.task import name_of
 from ostinato.graph.tracer import Traced
 from ostinato.text import brief
+
+_log = logging.getLogger("ostinato")
 
 _BYTES = 4 << 20  # of all arrays together: a copy of them takes about a millisecond
 _NAMES = 10_000  # looked at, among the locals and among the globals of the frame
@@ -402,6 +407,13 @@ _CHANGED = (
 )
 
 
+_ASSIGNED = (
+    "%s() assigned to %s while it was recorded. The function is called once, so a program does not do so in every "
+    "step. Use ostinato.ring(...) for arrays that take turns, ostinato.step for the number of the step, and an array "
+    "for any other value that changes; program.verify() says whether the results differ"
+)
+
+
 class StepFunction(NamedTuple):
     """A function that was recorded, with its arguments as they were given: calling it does one step eagerly."""
 
@@ -417,8 +429,7 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     """Call a function once, with tracers in place of arrays, and return what it recorded."""
     if not callable(function):
         raise TypeError(f"the first argument must be a function that calls tasks, got {brief(function)}")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(f"a step must be a plain function, which does its work when called, got {function!r}")
+    check_plain("a step", function)
     title = name_of(function)
     names = _names(function, len(args))
     capture = Capture(title)
@@ -433,11 +444,46 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
             recording.guard.hold(array)
         graph.name_arrays(traced.named)
         capture.remember(("", array) for array in traced.arrays)
+        variables = list(_variables(function, names, args, kwargs))
         function(*passed, **named)
         changed = traced.changed()
         if changed is not None:
             raise GraphError(_CHANGED.format(title, changed.__name__))
+        assigned = [name for name, now, value in variables if _is_other(now(), value)]
+        if assigned:
+            _log.warning(_ASSIGNED, title, ", ".join(assigned))
     return StepFunction(function, args, dict(kwargs), names, graph)
+
+
+def _is_other(now: object, value: object) -> bool:
+    """Whether another array or ring stands there, or another number."""
+    if isinstance(value, np.ndarray | Ring):
+        return now is not value
+    return now is not value and (type(now) is not type(value) or now != value)
+
+
+def _variables(
+    function: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[], Any], Any]]:
+    """Yield the variables that a function may assign to, and attributes, that hold arrays, rings or numbers now.
+
+    Each is a name, what returns the value, and the value.
+    """
+    inner = getattr(function, "__func__", function)
+    owners = [("self", getattr(function, "__self__", function)), *zip(names, args, strict=True), *kwargs.items()]
+    found: list[tuple[str, Callable[[], Any]]] = []
+    for owner, value in owners:
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and not inspect.isroutine(value) and not isinstance(value, type | ModuleType):
+            found += [(f"{owner}.{name}", partial(attributes.get, name)) for name in islice(attributes, _NAMES)]
+    if isinstance(inner, FunctionType):
+        for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True):
+            found.append((name, partial(cell_content, cell)))
+        found += [(name, partial(inner.__globals__.get, name)) for name in inner.__code__.co_names]
+    for name, now in found:
+        value = now()
+        if isinstance(value, np.ndarray | Ring | int | float | complex):
+            yield name, now, value
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:

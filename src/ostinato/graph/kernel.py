@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import linecache
@@ -21,6 +22,8 @@ from ostinato.graph.access import (
     ReadWrite,
     Write,
     annotated_mode,
+    cell_content,
+    check_plain,
     fill_in,
     is_stream,
     plain,
@@ -30,9 +33,16 @@ from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, as_nd
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.eager import KernelCalls, call_kernel
-from ostinato.graph.native import NativeTask
+from ostinato.graph.native import RAISED, NativeTask
 from ostinato.graph.param import REQUIRED, Converted, Param, Step, as_scalar
-from ostinato.graph.recorder import Recordable, Recorder, importable_name, native_refusal, refuse_placeholder
+from ostinato.graph.recorder import (
+    NO_TOKENS,
+    Recordable,
+    Recorder,
+    importable_name,
+    native_refusal,
+    refuse_placeholder,
+)
 from ostinato.text import brief
 
 # Offsets and sizes, in bytes, of what ostinato.h declares.
@@ -113,7 +123,7 @@ def compile_entry(
     exec(source, names)
     try:
         compiled = numba.cfunc(numba.int32(numba.types.voidptr), nopython=True)(names["entry"])
-    except numba.core.errors.NumbaError as error:
+    except (numba.core.errors.NumbaError, NotImplementedError) as error:
         _log.debug("Numba cannot compile kernel %r", function.__name__, exc_info=error)
         raise CompileError(_reason(function, str(error))) from None  # what Numba says takes pages
     return compiled.address, compiled
@@ -328,6 +338,46 @@ def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
 _MARKERS = {READ: Read, WRITE: Write, READ_WRITE: ReadWrite}
 
 
+class Constant(NamedTuple):
+    """A value that compiled code has in it, because the function finds it in a global or an enclosing function."""
+
+    name: str
+    value: Any
+    now: Callable[[], Any]
+    """Returns what the function would find today."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the function would find another value today."""
+        return not _is_same(self.now(), self.value)
+
+
+def _constants(function: Any) -> list[Constant]:
+    """Return the numbers and arrays that Numba makes constants of."""
+    found = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        found.append((name, functools.partial(cell_content, cell)))
+    names = function.__globals__
+    used = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
+    found += [(name, functools.partial(names.get, name)) for name in sorted(used) if name in names]
+    values = ((name, now(), now) for name, now in found)
+    return [
+        Constant(name, value.copy() if isinstance(value, np.ndarray) else value, now)
+        for name, value, now in values
+        if isinstance(value, int | float | complex | np.generic | tuple | np.ndarray)
+    ]
+
+
+def _is_same(a: object, b: object) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
 class Kernel(Recordable):
     """A function of arrays and scalars that is compiled for each combination of argument types; made by `kernel`."""
 
@@ -345,6 +395,7 @@ class Kernel(Recordable):
                     f"parameter {parameter.name!r} of a kernel cannot be ost.Stream: kernels run on the CPU; a task, "
                     "or a native one, starts work on a device"
                 )
+        check_plain("a kernel", function)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
@@ -352,8 +403,12 @@ class Kernel(Recordable):
         self._names = tuple(self.signature.parameters)
         self._modes = tuple(mode for mode, _ in declared)
         self._scalars = tuple(kind if kind in (int, float) else None for _, kind in declared)
-        self.calls = KernelCalls(tuple(mode or kind for mode, kind in zip(self._modes, self._scalars, strict=True)))
+        self.calls = self._no_calls()
+        self._checked: Any = None
         self._compiled: dict[tuple[object, ...], NativeTask] = {}
+
+    def _no_calls(self) -> KernelCalls:
+        return KernelCalls(tuple(mode or kind for mode, kind in zip(self._modes, self._scalars, strict=True)))
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -369,14 +424,20 @@ class Kernel(Recordable):
         types: list[ArrayType | type] = []
         for index, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             refuse_placeholder(value, self.name)
-            types.append(self._array_type(as_ndarray(value), index) if mode else self._scalar_type(value, index))
+            if not mode:
+                types.append(self._scalar_type(value, index))
+                continue
+            array = as_ndarray(value)
+            if array is None:
+                raise TypeError(f"{self.label(index)} must be an array, got {brief(value)}: {NO_TOKENS}")
+            types.append(self._array_type(array, index))
         self._for_types(tuple(types)).run(args)
 
     __call__: Callable[..., Any] = call_kernel
 
     def _failed(self, code: int) -> None:
         """Raise what a call raises whose function returned this code."""
-        raise TaskError(f"native task {self.name!r} failed: it returned {code}")
+        raise TaskError(f"kernel {self.name!r} failed: it {RAISED}")
 
     def __repr__(self) -> str:
         return f"<ostinato kernel {self.name!r}>"
@@ -440,6 +501,21 @@ class Kernel(Recordable):
         """The native tasks made of it so far, one for each combination of argument types."""
         return tuple(self._compiled.values())
 
+    def out_of_bounds(self, args: Sequence[Any]) -> bool:
+        """Run the function with these arrays and numbers, and return whether an index is outside of an array.
+
+        Compiled code that checks indices takes several times as long. It raises in place of using such an index.
+        """
+        if self._checked is None:
+            self._checked = _numba().njit(self.function, boundscheck=True)
+        try:
+            self._checked(*args)
+        except IndexError as error:
+            return str(error) == "index is out of bounds"  # Numba's words; others are the function's own
+        except Exception:  # of the function itself, or of Numba: what runs without checks tells
+            return False
+        return False
+
     def label(self, index: int) -> str:
         """Return what messages call the argument at an index."""
         return f"parameter {self._names[index]!r} of {self.called}"
@@ -479,17 +555,26 @@ class Kernel(Recordable):
         if isinstance(value, float | np.floating):
             return float
         raise TypeError(
-            f"{self.label(index)} must be a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
-            f"got {brief(value)}"
+            f"{self.label(index)} must be a number, an int or a float, unless annotated ost.Read, ost.Write or "
+            f"ost.ReadWrite, got {brief(value)}"
         )
 
     def _for_types(self, types: tuple[ArrayType | type, ...]) -> NativeTask:
+        if any(
+            not isinstance(each.value, np.ndarray) and each.changed
+            for task in self._compiled.values()
+            for each in task.constants
+        ):
+            self._compiled.clear()  # programs keep what they were compiled with
+            self.calls = self._no_calls()
+            self._checked = None
         compiled = self._compiled.get(types)
         if compiled is None:
             readonly = tuple(mode == READ for mode in self._modes)
             address, keep = compile_entry(self.function, types, readonly)
             access = tuple(_MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True))
             compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,), kernel=self)
+            compiled.constants = _constants(self.function)
             self.calls.add(types, address)
         return compiled
 
@@ -505,6 +590,10 @@ def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = 
     ``float`` is such a scalar; one without annotation is what is passed, and a float where that is known only when
     the program runs. The function is compiled when it is first called, or captured, with arguments of certain types,
     without liberties in floating-point arithmetic. What it returns is dropped. If it raises, the op fails.
+
+    Compiled code does not check indices: one that is out of bounds reads or overwrites other memory. ``verify`` finds
+    this in the kernel, but not in functions that it calls. Globals, and variables of enclosing functions, are constants
+    of the compiled code: pass what changes.
 
     Needs Numba: ``pip install 'ostinato[numba]'``.
 

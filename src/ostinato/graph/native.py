@@ -15,11 +15,11 @@ from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.eager import Use, call_c
 from ostinato.graph.param import Param, Step, as_scalar, check_default, exact_scalar
-from ostinato.graph.recorder import Recordable, Recorder, native_refusal, refuse_placeholder
+from ostinato.graph.recorder import NO_TOKENS, Recordable, Recorder, native_refusal, refuse_placeholder
 from ostinato.text import brief
 
 if TYPE_CHECKING:
-    from ostinato.graph.kernel import Kernel
+    from ostinato.graph.kernel import Constant, Kernel
 
 
 class Pointer(NamedTuple):
@@ -110,6 +110,10 @@ _capsule_context.argtypes = (ctypes.py_object,)
 _capsule_context.restype = ctypes.c_void_p
 
 
+RAISED = "raised an exception; compiled code does not say which one, but its Python function, __wrapped__, does"
+"""How a kernel failed, for messages."""
+
+
 class NativeTask(Recordable):
     """A C function as a task; made by `native`.
 
@@ -136,6 +140,7 @@ class NativeTask(Recordable):
         "_given",
         "access",
         "address",
+        "constants",
         "keep_alive",
         "kernel",
         "kinds",
@@ -160,6 +165,7 @@ class NativeTask(Recordable):
         self.name = name
         self.user_address = user_address
         self.kernel = kernel
+        self.constants: list[Constant] = []  # what a kernel's code has in it
         self.kinds = tuple(_kind(entry, index) for index, entry in enumerate(access))
         self.stream = find_stream(name, access)
         self._given = tuple(kind for kind, entry in zip(self.kinds, access, strict=True) if not is_stream(entry))
@@ -187,7 +193,7 @@ class NativeTask(Recordable):
                 continue
             array = as_ndarray(value)
             if array is None:
-                raise TypeError(f"{label} must be an array, got {brief(value)}: C code takes no tokens")
+                raise TypeError(f"{label} must be an array, got {brief(value)}: {NO_TOKENS}")
             refusal = native_refusal(array)
             if refusal is not None:
                 raise TypeError(f"{label}: {refusal}")
@@ -198,6 +204,8 @@ class NativeTask(Recordable):
             passed.insert(self.stream.position, STREAM)
         code = call_c(self.name, self.address, self.user_address, passed)
         if code != 0:
+            if self.kernel is not None:
+                raise TaskError(f"kernel {self.name!r} failed: it {RAISED}")
             raise TaskError(f"native task {self.name!r} failed: it returned {code}")
 
     def bind(

@@ -15,7 +15,7 @@ from ostinato.text import brief
 class NoValue:
     """Base of what has no value while a graph is recorded: every use as a value raises `TypeError`.
 
-    Equality and hashing stay those of identity, so that such objects can be kept in sets and dictionaries.
+    Two are equal if they are one object, so that they can be kept in sets and dictionaries.
     """
 
     __slots__ = ()
@@ -59,7 +59,25 @@ class _Required:
 REQUIRED = _Required()
 
 
-class Step(NoValue):
+class Later(NoValue):
+    """Base of values that exist only while a program runs.
+
+    A comparison with a value would be False while recording, whatever the value is in a run, and so fix one branch of
+    the user's ``if`` for good. It raises. Two of these are equal if they are one object.
+    """
+
+    __slots__ = ()
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other if isinstance(other, NoValue) else self._refuse()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+class Step(Later):
     """The number of the step, as an argument of a recorded call; there is one, `ostinato.step`."""
 
     __slots__ = ()
@@ -77,7 +95,7 @@ class Step(NoValue):
 STEP = Step()
 
 
-class Param(NoValue):
+class Param(Later):
     """A named value that is given with each run.
 
     Attributes

@@ -111,7 +111,7 @@ class Recorder:
             self._hold_ring(value.ring)
             writable = not mode & WRITE or all([view.flags.writeable for view in value.views])
         elif isinstance(value, Tracer):
-            return self.operand(value.real(), mode, label, index)
+            return self.operand(value.referent(), mode, label, index)
         else:
             array = self._array(value, label, index)
             if array is None:
@@ -132,7 +132,7 @@ class Recorder:
         operand = self.operand(value, mode, label, index)
         arrays = operand.arrays
         if not arrays:
-            raise TypeError(f"{label(index)} must be an array, got {brief(value)}: C code takes no tokens")
+            raise TypeError(f"{label(index)} must be an array, got {brief(value)}: {NO_TOKENS}")
         refusal = native_refusal(arrays[0])
         if refusal is not None:
             raise GraphError(f"{label(index)}: {refusal}")
@@ -274,6 +274,8 @@ _UNDECLARED = (
     "but the task does not say how it uses it; declare the parameter ost.Read, ost.Write or ost.ReadWrite, by "
     "annotation or in access="
 )
+NO_TOKENS = "compiled code takes arrays only; pass numpy.array(...) of a list"
+"""Why a kernel or a native task refuses what is no array."""
 _RING_HINT = "; pass an element of it, as in u[0]"
 
 

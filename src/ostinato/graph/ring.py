@@ -51,7 +51,7 @@ class AbstractArray(Viewed, NoValue):
         """Return an ndarray of its shape, dtype and strides, whose elements count for nothing."""
         raise NotImplementedError
 
-    def real(self) -> Any:
+    def referent(self) -> Any:
         """Return what tasks are passed for it."""
         return self
 
@@ -233,7 +233,7 @@ def ring(*arrays: Any) -> Ring:
     """
     if not arrays:
         raise ValueError("ring() must be given at least one array")
-    return Ring(tuple([each.real() if isinstance(each, AbstractArray) else each for each in arrays]))
+    return Ring(tuple([each.referent() if isinstance(each, AbstractArray) else each for each in arrays]))
 
 
 def _member(value: object, index: int) -> Array:

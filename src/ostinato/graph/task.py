@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
@@ -19,6 +18,7 @@ from ostinato.graph.access import (
     Formal,
     StreamParameter,
     annotated_mode,
+    check_plain,
     declared_modes,
     fill_in,
     is_stream,
@@ -237,8 +237,7 @@ class Task(PythonTask, Generic[P, R]):
         access: Mapping[str, Any] | None = None,
         pure: bool = True,
     ) -> None:
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(f"a task must be a plain function, which does its work when called, got {function!r}")
+        check_plain("a task", function)
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         signature = signature_of(function)
@@ -400,6 +399,8 @@ class Task(PythonTask, Generic[P, R]):
                     raise ValueError(f"{self.label(index)} is written, but the array passed is read-only")
                 return Use(value, array, mode)
         if isinstance(value, np.ndarray):
+            if type(value) is not np.ndarray:
+                as_ndarray(value)  # raises for a masked array
             if mode == READ and value.flags.writeable:
                 value = value.view(np.ndarray)
                 value.flags.writeable = False

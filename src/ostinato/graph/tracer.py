@@ -61,7 +61,7 @@ class Tracer(AbstractArray):
         self._parent = parent
         self._taken = taken
 
-    def real(self) -> Any:
+    def referent(self) -> Any:
         """Return the array, or view, that this stands for; raise `TracerError` if the function has returned."""
         if self.origin.recording.ended:
             raise self._error("a statement uses", _ENDED)
@@ -70,7 +70,7 @@ class Tracer(AbstractArray):
     def __getitem__(self, index: Any) -> Tracer:
         value, origin = self.value, self.origin
         if origin.recording.ended:
-            self.real()
+            self.referent()
         if type(index) is slice:
             basic: Any = (index, Ellipsis)
         else:
@@ -105,7 +105,7 @@ class Tracer(AbstractArray):
         return array
 
     def _taking(self, take: Callable[[Any], Any], taken: Taken) -> Tracer:
-        value = self.real()
+        value = self.referent()
         if isinstance(value, RingElement | DeviceArray):
             found = value._taking(take, taken)
         elif isinstance(value, np.ndarray):
@@ -166,7 +166,7 @@ class TracedRing(NoValue):
     def _why(self) -> str:
         return f"{self!r} has no value while recording: pass an element of it to tasks, as in {self._origin.name}[0]"
 
-    def real(self) -> Ring:
+    def referent(self) -> Ring:
         """Return the ring."""
         return self._ring
 
@@ -258,14 +258,14 @@ def untrace(value: Any) -> Any:
     """Return what is passed to a task with arrays in place of tracers, in containers too."""
     kind = type(value)
     if kind is Tracer:
-        return value.real()
+        return value.referent()
     if kind in _DONE:
         return value
     return rebuild(value, (), _untraced_leaf, {})
 
 
 def _untraced_leaf(value: Any, _: Path) -> Any:
-    return value.real() if isinstance(value, Tracer | TracedRing) else value
+    return value.referent() if isinstance(value, Tracer | TracedRing) else value
 
 
 def _is_array(value: object) -> bool:

@@ -23,7 +23,7 @@ from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.outcome import deliver, ended, outcome, wait_for_all
+from ostinato.runtime.outcome import MUST_NOT_WAIT, deliver, ended, outcome, wait_for_all
 from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.run import Unretrieved
 from ostinato.runtime.trace import make_trace, process_trace
@@ -422,9 +422,7 @@ class Engine:
                 self.settle(if_due=True)
             if self.runs in _LINKED or self.shared is not None:
                 if waits and _core.serving():
-                    raise ContractError(
-                        "replay inside a task: a task on a lane must not wait, the lane would stand still"
-                    )
+                    raise ContractError(f"replay inside a task: {MUST_NOT_WAIT}")
                 core, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
                 started = core.follow(run) if waits and run is not None else run
             else:

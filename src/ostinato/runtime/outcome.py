@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ostinato.devices.device import lose
 from ostinato.errors import DeviceError, PoisonError, TaskError, describe_error
 from ostinato.events import cause_of
-from ostinato.graph.body import Arrive, Release
+from ostinato.graph.body import Arrive, NativeCall, Release
+from ostinato.graph.native import RAISED
 from ostinato.graph.op import format_op
 from ostinato.text import counted
 
@@ -107,9 +108,18 @@ def _reason(op: Op, reason: object) -> object:
     return reason
 
 
+MUST_NOT_WAIT = (  # as in core/bindings/bindings.h
+    "a task on a lane must not wait: what it waits for may need this very lane; declare the task blocking=True"
+)
+
+
 def failure_message(op: Op, step: int, reason: object) -> str:
     """Say that an op failed, `reason` being what it raised or returned."""
-    how = f"raised {describe_error(reason)}" if isinstance(reason, BaseException) else f"returned {reason}"
+    if isinstance(reason, BaseException):
+        how = f"raised {describe_error(reason)}"
+    else:
+        is_kernel = isinstance(op.body, NativeCall) and op.body.task.kernel is not None
+        how = RAISED if is_kernel else f"returned {reason}"
     return f"{format_op(op)} {how}, in step {step}; called at {op.call_site}"
 
 

@@ -32,7 +32,7 @@ from ostinato.runtime.arguments import (
 from ostinato.runtime.calibrate import measure_host, recall_ops
 from ostinato.runtime.engine import Engine, ProgramStatistics
 from ostinato.runtime.machine import Machine, default_machine
-from ostinato.runtime.outcome import raise_failures
+from ostinato.runtime.outcome import MUST_NOT_WAIT, raise_failures
 from ostinato.runtime.run import Run, watch
 from ostinato.text import brief, counted
 
@@ -580,7 +580,7 @@ class Program:
             engine.workers.prepare_caller()
         if progress or timeout is not None:
             if _core.serving():
-                raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+                raise ContractError(f"replay inside a task: {MUST_NOT_WAIT}")
             seconds = limit(timeout)
             run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
             return watch(run, count(steps), progress, seconds)

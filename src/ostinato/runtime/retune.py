@@ -13,6 +13,7 @@ from ostinato import _core
 from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.errors import ContractError
 from ostinato.runtime.arguments import After, resolve_barriers, resolve_conditions
+from ostinato.runtime.outcome import MUST_NOT_WAIT
 from ostinato.runtime.results import CostChange, Retuning, StepTime
 from ostinato.runtime.sequential_test import ALPHA, ABTest
 from ostinato.runtime.trace import durations
@@ -53,7 +54,7 @@ def retune(
         what = "run side by side" if engine.runs == "concurrent" else "are a single one"
         raise ValueError(f"a program of runs={engine.runs!r} cannot be retuned: its runs {what}")
     if _core.serving() or any(core.in_own_task for core in engine.cores):
-        raise ContractError("retune inside a task: a task on a lane must not wait, the lane would stand still")
+        raise ContractError(f"retune inside a task: {MUST_NOT_WAIT}")
     if engine.workers.prepare_caller is not None:
         engine.workers.prepare_caller()
     with engine.retuning:

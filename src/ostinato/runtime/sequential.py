@@ -22,7 +22,7 @@ from ostinato.graph.op import Op
 from ostinato.graph.param import STEP, Param, as_scalar
 from ostinato.runtime.arguments import resolve_conditions
 from ostinato.runtime.memory import assign, contents
-from ostinato.runtime.outcome import failure_message, wait_for_all
+from ostinato.runtime.outcome import MUST_NOT_WAIT, failure_message, wait_for_all
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
@@ -195,7 +195,7 @@ _Call: TypeAlias = "Callable[[int], int]"
 def replay_eagerly(engine: Engine, steps: int, params: Mapping[str, Any]) -> int:
     """Run steps without the core; see `Program.replay_eagerly`."""
     if _core.serving():
-        raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
+        raise ContractError(f"replay_eagerly inside a task: {MUST_NOT_WAIT}")
     engine.values(params)  # raises what a replay with these would
     resolve_conditions(engine.executable.preconditions, None)
     if engine.workers.prepare_caller is not None:

@@ -358,7 +358,7 @@ def test_wrong_calls(blend):
     a = np.zeros((1, 1))
     with pytest.raises(TypeError, match=r"blend\(\): missing a required argument: 'weight'"):
         blend(a, a, a)
-    with pytest.raises(TypeError, match="must be an array, got a token"):
+    with pytest.raises(TypeError, match=r"must be an array, got \[1\]: compiled code takes arrays only"):
         blend([1], a, a, 1.0)
     with pytest.raises(TypeError, match="outside a capture"):
         blend(a, a, a, ost.step)
@@ -378,3 +378,129 @@ def test_without_numba(monkeypatch):
 
     with pytest.raises(ImportError, match=r"pip install 'ostinato\[numba\]'"):
         anything(np.zeros(3))
+
+
+SCALE = 2.0
+
+
+def test_a_global_that_changes_is_compiled_again():
+    pytest.importorskip("numba")
+    global SCALE
+
+    @ost.kernel
+    def scale(x: ost.ReadWrite):
+        for i in range(x.size):
+            x[i] *= SCALE
+
+    x = np.ones(2)
+    try:
+        for SCALE in (2.0, 3.0):
+            with ost.compile(scale, x) as program:
+                program.replay()
+                program.verify()
+                SCALE = 10.0
+                with pytest.raises(
+                    ost.ContractError, match=r"'scale' was compiled when SCALE was [23]\.0, and it is 10"
+                ):
+                    program.verify()
+    finally:
+        SCALE = 2.0
+    assert x.tolist() == [6.0, 6.0]
+
+
+def test_each_program_is_checked_by_the_values_it_was_compiled_with():
+    pytest.importorskip("numba")
+    global SCALE
+
+    @ost.kernel
+    def scale(x: ost.ReadWrite):
+        x[0] *= SCALE
+
+    x = np.ones(2)
+    try:
+        SCALE = 2.0
+        with ost.compile(scale, x) as first:
+            SCALE = 3.0
+            with ost.compile(scale, x) as second:
+                second.verify()
+                with pytest.raises(ost.ContractError, match=r"compiled when SCALE was 2\.0, and it is 3\.0 now"):
+                    first.verify()
+                SCALE = 2.0
+                first.verify()
+    finally:
+        SCALE = 2.0
+
+
+size, PAIR = 3, (np.ones(2), 1.0)
+
+
+def test_attributes_and_tuples_of_arrays():
+    pytest.importorskip("numba")
+    global size, PAIR
+
+    @ost.kernel
+    def add(x: ost.ReadWrite):
+        x[0] += x.size + PAIR[0][0]
+
+    x = np.zeros(2)
+    with ost.compile(add, x) as program:
+        size = 8  # another name than x.size
+        program.verify()
+        PAIR = (np.ones(2), 1.0)  # the same values
+        program.verify()
+        PAIR = (np.full(2, 5.0), 1.0)
+        with pytest.raises(ost.ContractError, match="was compiled when PAIR was"):
+            program.verify()
+    with ost.compile(add, x) as program:
+        program.verify()
+
+
+def test_an_index_error_of_the_kernel_itself():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def fail(x: ost.ReadWrite):
+        raise IndexError("mine")
+
+    with ost.compile(fail, np.zeros(2)) as program, pytest.raises(TaskError, match="'fail' raised"):
+        program.verify()
+
+
+def test_an_array_of_an_enclosing_function_is_a_constant():
+    pytest.importorskip("numba")
+    table = np.ones(2)
+
+    @ost.kernel
+    def add(x: ost.ReadWrite):
+        for i in range(x.size):
+            x[i] += table[i]
+
+    with ost.compile(add, np.zeros(2)) as program:
+        program.verify()
+        table[0] = 5.0
+        with pytest.raises(ost.ContractError, match="pass table as an argument"):
+            program.verify()
+
+
+def test_what_numba_does_not_know():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def add(x: ost.ReadWrite, value):
+        x[0] += value
+
+    with pytest.raises(TypeError, match="float16"):
+        add(np.zeros(2, np.float16), 1.0)
+    with pytest.raises(TypeError, match=r"'value' of add\(\) must be a number, an int or a float, .* got 1j"):
+        add(np.zeros(2, complex), 1j)
+
+
+def test_a_failure_says_that_it_is_of_a_kernel():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def fail(x: ost.ReadWrite):
+        raise ValueError("wrong")
+
+    with ost.compile(fail, np.zeros(2)) as program, pytest.raises(TaskError, match="'fail' raised an exception; comp"):
+        program.replay()

@@ -171,7 +171,7 @@ WRONG = [
     ((A, B, "1", 1), TypeError, "must be a float"),
     ((A, B, 1.0, 2**63), OverflowError, "64 bits"),
     ((A, B, A, 1), TypeError, "must be a float"),
-    (([1.0], B, 1.0, 1), TypeError, "C code takes no tokens"),
+    (([1.0], B, 1.0, 1), TypeError, "compiled code takes arrays only"),
     ((1.0, B, 1.0, 1), TypeError, "argument 1 of scale.. must be an array"),
     ((A.astype(object), B, 1.0, 1), (TypeError, GraphError), "Python objects"),
     ((A.astype(">f8"), B, 1.0, 1), (TypeError, GraphError), "byte order"),

@@ -403,3 +403,28 @@ def test_it_compares_in_linear_time(machine, monkeypatch):
             program.verify()
         found.append(compared)
     assert 0 < found[1] < 3 * found[0]
+
+
+def test_a_kernel_with_an_index_out_of_bounds():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def shift(src: ost.Read, dst: ost.ReadWrite, by: int):
+        for i in range(len(src)):
+            dst[i + by] = src[i]
+
+    x, memory = np.ones(4), np.zeros(9)
+    with ost.compile(shift, x, memory[:4], ost.param("by", 0)) as program:
+        assert program.verify(2)
+        with pytest.raises(ost.ContractError, match=r"'shift' uses an index that is out of bounds .* in step 0"):
+            program.verify(by=1)
+    assert memory.tolist() == [0.0] * 9
+
+    @ost.kernel
+    def total(src: ost.Read, dst: ost.Write):
+        dst[0] = 0.0
+        for i in range(5):
+            dst[0] += src[i]
+
+    with ost.compile(total, x, np.zeros(1)) as program, pytest.raises(ost.ContractError, match="out of bounds"):
+        program.verify()

@@ -110,7 +110,7 @@ class _Python(Lowering):
 
     def issue(self, tables: DeviceTables, op: Op, body: PythonCall, device: Device) -> tuple[Any, ...]:
         tables.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
-        if body.launch_only and STEP not in body.args:
+        if body.launch_only and not any(arg is STEP for arg in body.args):
             positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
             return "captured", device.stream, positions
         return ("python",)
