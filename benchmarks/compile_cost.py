@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import resource
 import time
 from collections.abc import Callable
 
@@ -13,15 +12,10 @@ import ostinato as ost
 from benchmarks import compile_devices
 from benchmarks.context import Context
 from benchmarks.measure import Row
+from benchmarks.memory import resident_kib
 
 _WIDTH = 1000
 DIFFERENT, PROCESS = "every view another one", "process"
-
-
-def _bytes() -> int:
-    """What the process has in memory."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def _views(task: Callable[..., object], arrays: np.ndarray, n_ops: int) -> ost.Graph:
@@ -67,24 +61,24 @@ def run(context: Context) -> None:
         context.rows.append(Row("compile", case, "core", "bytes/op", (core_bytes,), None))
     flat = np.zeros((2, 8 * (_WIDTH + 1)))
     for n_ops in (10**3, 10**4, 10**5):
-        samples = {"capture": [], "compile": [], "capture and compile": [], PROCESS: []}
+        samples = {"capture": [], "compile": [], "capture and compile": []}
+        grown: list[float] = []
         for _ in range(3):
             gc.collect()
-            held, begin = _bytes(), time.perf_counter_ns()
+            held, begin = resident_kib(), time.perf_counter_ns()
             graph = _views(task, flat, n_ops)
             captured = time.perf_counter_ns()
             with graph.compile(context.machine, lanes=2):
                 compiled = time.perf_counter_ns()
-                grown = (_bytes() - held) / n_ops
+                grown.append((resident_kib() - held) * 1024 / n_ops)
             del graph
-            for name, taken in zip(samples, (captured - begin, compiled - captured, compiled - begin), strict=False):
+            for name, taken in zip(samples, (captured - begin, compiled - captured, compiled - begin), strict=True):
                 samples[name].append(taken / 1e3 / n_ops)
-            samples[PROCESS].append(grown)
         case = f"{n_ops:,} ops, {DIFFERENT}"
-        grown = max(samples.pop(PROCESS))  # later ones find the memory that the first one has left
         context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
         if n_ops == 10**5:
-            context.rows.append(Row("compile", case, PROCESS, "bytes/op", (grown,), None))
+            most = max(grown)  # later graphs use the memory that the first one has left
+            context.rows.append(Row("compile", case, PROCESS, "bytes/op", (most,), None))
     for n_ops in (500, 2000):
         seconds = tuple(_blocking(context.machine, n_ops) * 1e6 / n_ops for _ in range(3))
         context.rows.append(Row("compile", f"{n_ops:,} tasks that may block", "compile", "us of CPU time/op", seconds))

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import rounds
 from benchmarks.context import Context
 from benchmarks.peers import Absent
+from ostinato.ranks.launch import find_launcher
 
 BENCHMARK, CASE = "ranks", "16 Python tasks of 20 us"
 ONE, SHARED, MPI = "ostinato, 1 rank", "ostinato, 2 ranks, shared memory", "ostinato, 2 ranks, MPI"
@@ -29,18 +30,18 @@ _LIMIT = 120.0  # seconds that a contestant may take
 def run(context: Context) -> None:
     """Measure how long a step takes, in interleaved rounds."""
     steps, each, times = ("20", "5", 1) if context.quick else ("50", "20", 5)
-    beside = Path(sys.executable).parent
     worker = [sys.executable, "-W", "ignore", "-m", "benchmarks.ranks_worker"]
     contestants = {ONE: [*worker, "auto", steps, each]}
-    mpiexec = shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec")
-    mpicc = shutil.which("mpicc", path=str(beside)) or shutil.which("mpicc")
     with TemporaryDirectory() as directory:
-        if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
-            context.absent.append(Absent("MPI", "mpi4py or mpiexec is not installed"))
+        try:
+            launcher = find_launcher()
+        except ImportError as error:
+            context.absent.append(Absent("MPI", str(error)))
         else:
-            two = [mpiexec, "-n", "2"]
+            two = [*launcher, "-n", "2"]
             for name, kind in ((SHARED, "shared"), (MPI, "mpi"), (MPI4PY, "mpi4py")):
                 contestants[name] = [*two, *worker, kind, steps, each]
+            mpicc = shutil.which("mpicc", path=Path(launcher[0]).parent)  # of the same library
             if mpicc is not None:
                 stencil, source = f"{directory}/stencil", _ROOT / "benchmarks" / "peers" / "ranks_stencil.c"
                 subprocess.run([mpicc, "-O2", "-o", stencil, str(source)], check=True)

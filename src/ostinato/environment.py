@@ -74,6 +74,21 @@ def _quota(root: str | os.PathLike[str]) -> float | None:
         return None
 
 
+def spare_memory(root: str | os.PathLike[str] = "/") -> int | None:
+    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell."""
+    found, group = [], os.path.join(root, "sys/fs/cgroup")
+    with suppress(OSError):
+        said = re.search(r"^MemAvailable:\s*(\d+)", _read(root, "proc/meminfo"), re.MULTILINE)
+        found += [int(said[1]) << 10] if said else []
+    for most, taken in (
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+        ("memory.max", "memory.current"),
+    ):
+        with suppress(OSError, ValueError):  # there is no such group, or its limit is "max"
+            found.append(max(0, int(_read(group, most)) - int(_read(group, taken))))
+    return min(found, default=None)
+
+
 def _read(*path: str | os.PathLike[str]) -> str:
     with open(os.path.join(*path)) as file:
         return file.read()

@@ -6,6 +6,7 @@ import inspect
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -194,15 +195,12 @@ class CheckedRun:
                     f"{brief(each.now())} now. A kernel has the values of globals and of enclosing functions in it: "
                     f"pass {each.name} as an argument. Called at {op.call_site}"
                 )
-        arrays = [self.replacements.substitute(array) for array in written.values()]
-        before = [_copy_of(array) for array in arrays]
         values = [
             task_value(arg, step, self.replacements) if isinstance(arg, Operand) else plain_value(arg, step, params)
             for arg in body.args
         ]
-        outside = kernel.out_of_bounds(values)
-        for array, saved in zip(arrays, before, strict=True):
-            _assign(array, saved)
+        with _put_back(self.replacements.substitute(array) for array in written.values()):
+            outside = kernel.out_of_bounds(values)
         if outside:
             raise ContractError(
                 f"{format_op(op)} uses an index that is out of bounds for its array, in step {step}. Compiled code "
@@ -214,11 +212,9 @@ class CheckedRun:
     ) -> dict[int, Array]:
         """Run the task that was recorded, too; return what it wrote, which is put back."""
         arrays = {place: self.replacements.substitute(array) for place, array in written.items()}
-        before = {place: _copy_of(array) for place, array in arrays.items()}
-        run_op(restore_recorded(op), step, self.replacements, params)
-        found = {place: _copy_of(array) for place, array in arrays.items()}
-        for place, array in arrays.items():
-            _assign(array, before[place])
+        with _put_back(arrays.values()):
+            run_op(restore_recorded(op), step, self.replacements, params)
+            found = {place: _copy_of(array) for place, array in arrays.items()}
         self._expect(written)
         self._check_watched(restore_recorded(op))
         return found
@@ -347,6 +343,17 @@ def _name_at(op: Op | None, subject: Subject, address: int) -> str:
 def _assign(to: Array, source: Array) -> None:
     """Copy the elements of an array, padding and all, to one of the same dtype and shape."""
     assign(raw_bytes(to), contents(raw_bytes(source)))
+
+
+@contextmanager
+def _put_back(arrays: Iterable[Array]) -> Iterator[None]:
+    """Afterwards, arrays hold what they held."""
+    held = [(array, _copy_of(array)) for array in arrays]
+    try:
+        yield
+    finally:
+        for array, copied in held:
+            _assign(array, copied)
 
 
 def _copy_of(array: Array) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ostinato.graph.access import variables_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op
@@ -104,14 +105,8 @@ def _plain_function(given: object) -> tuple[FunctionType | None, list[tuple[str,
 
 
 def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    for name in sorted(_global_names(function.__code__)):
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
+    for name, now in variables_of(function, sorted(_global_names(function.__code__))):
+        yield name, now()
     yield from (function.__kwdefaults__ or {}).items()
     code, defaults = function.__code__, function.__defaults__ or ()
     yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)

@@ -12,6 +12,7 @@ from ostinato.checking.copies import MemoryCopy, allocations, put_back
 from ostinato.checking.left_out import LeftOut
 from ostinato.checking.verify_function import CAUSES, call_step_function, watched_arrays
 from ostinato.errors import ContractError, GraphError
+from ostinato.graph.access import variables_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.messages import Message
 from ostinato.graph.ring import Ring
@@ -97,13 +98,10 @@ def _distributed_in(step_function: StepFunction) -> Iterator[tuple[DistributedAr
         return value
 
     named = [*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()]
-    code, cells = getattr(step_function.function, "__code__", None), step_function.function.__closure__ or ()
+    function = step_function.function
+    code = getattr(function, "__code__", None)
     if code is not None:
-        named += [
-            (name, cell.cell_contents) for name, cell in zip(code.co_freevars, cells, strict=True) if _is_set(cell)
-        ]
-        variables = step_function.function.__globals__
-        named += [(name, variables[name]) for name in code.co_names if name in variables]
+        named += [(name, now()) for name, now in variables_of(function, code.co_names)]
     for name, value in named:
         rebuild(value, (name,), note, {})
     seen: set[int] = set()
@@ -111,13 +109,6 @@ def _distributed_in(step_function: StepFunction) -> Iterator[tuple[DistributedAr
         if id(array) not in seen:
             seen.add(id(array))
             yield array, name
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        return bool(cell.cell_contents is not cell)
-    except ValueError:
-        return False
 
 
 def _whole(array: DistributedArray) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -212,8 +213,17 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         ) from error
 
 
-def cell_content(cell: CellType) -> object:
-    """Return the value of a variable of an enclosing function; None if it has none yet."""
+def variables_of(function: Any, global_names: Iterable[str]) -> list[tuple[str, Callable[[], Any]]]:
+    """Return the variables of enclosing functions that a function uses, and the globals of these names.
+
+    Each is a name, and a function that returns the present value; None if the variable has none yet.
+    """
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    found = [(name, functools.partial(_cell_content, cell)) for name, cell in cells]
+    return [*found, *((name, functools.partial(function.__globals__.get, name)) for name in global_names)]
+
+
+def _cell_content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ostinato.errors import GraphError, TaskError, TracerError
-from ostinato.graph.access import cell_content, check_plain
+from ostinato.graph.access import check_plain, variables_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.context import Guard, Recording, current, is_of_libraries, recording
 from ostinato.graph.graph import Graph
@@ -477,9 +477,7 @@ def _variables(
         if type(attributes) is dict and not inspect.isroutine(value) and not isinstance(value, type | ModuleType):
             found += [(f"{owner}.{name}", partial(attributes.get, name)) for name in islice(attributes, _NAMES)]
     if isinstance(inner, FunctionType):
-        for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True):
-            found.append((name, partial(cell_content, cell)))
-        found += [(name, partial(inner.__globals__.get, name)) for name in inner.__code__.co_names]
+        found += variables_of(inner, inner.__code__.co_names)
     for name, now in found:
         value = now()
         if isinstance(value, np.ndarray | Ring | int | float | complex):

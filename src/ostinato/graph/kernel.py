@@ -22,12 +22,12 @@ from ostinato.graph.access import (
     ReadWrite,
     Write,
     annotated_mode,
-    cell_content,
     check_plain,
     fill_in,
     is_stream,
     plain,
     signature_of,
+    variables_of,
 )
 from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, as_ndarray
 from ostinato.graph.body import NativeCall
@@ -354,13 +354,8 @@ class Constant(NamedTuple):
 
 def _constants(function: Any) -> list[Constant]:
     """Return the numbers and arrays that Numba makes constants of."""
-    found = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        found.append((name, functools.partial(cell_content, cell)))
-    names = function.__globals__
-    used = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
-    found += [(name, functools.partial(names.get, name)) for name in sorted(used) if name in names]
-    values = ((name, now(), now) for name, now in found)
+    global_names = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
+    values = ((name, now(), now) for name, now in variables_of(function, sorted(global_names)))
     return [
         Constant(name, value.copy() if isinstance(value, np.ndarray) else value, now)
         for name, value, now in values

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ostinato.environment import spare_memory
 from ostinato.text import counted
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Inbox:
         self.file = os.memfd_create("ostinato-messages", os.MFD_CLOEXEC)
         self.slots = Slots(f"/proc/{os.getpid()}/fd/{self.file}", os.fstat(self.file).st_ino, offsets)
         try:
-            if size > (available := _available_memory()):
+            available = spare_memory()
+            if available is not None and size > available:
                 raise MemoryError(f"{available} bytes are available")
             os.posix_fallocate(self.file, 0, size)  # pages that come to lack later would end the process
         except BaseException:
@@ -170,10 +172,3 @@ def _read(path: str) -> bytes:
             return file.read(_TOKEN_BYTES)
     except OSError:  # the process is in another container, or belongs to another user
         return b""
-
-
-def _available_memory() -> int:
-    """Return how many bytes the system can give without swapping."""
-    with open("/proc/meminfo") as file:
-        found = next((line for line in file if line.startswith("MemAvailable:")), None)
-    return 2**63 if found is None else int(found.split()[1]) * 1024

@@ -299,7 +299,9 @@ class Engine:
             self.kept = LoadedExecutable(workers, made, None, runs, None)
         except BaseException as error:
             if graph.group is not None and graph.group.agreement is not None:
-                graph.group.agreement.fail("compile", error)
+                from ostinato.ranks.coordinator import COMPILE
+
+                graph.group.agreement.fail(COMPILE, error)
             raise
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more

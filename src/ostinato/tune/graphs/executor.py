@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ostinato import _core
+from ostinato.environment import spare_memory
 from ostinato.errors import ContractError
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.graphs.cost_store import tuner_device
@@ -180,18 +178,3 @@ def add_processor(device: UsableDevice, processor: Device) -> Device:
     found = opencl_device(device.name) if device.kind == "opencl" else tuner_device(device)
     identities = dict.fromkeys((*found.identities, *processor.identities))
     return dataclasses.replace(tuner_device(device), identities=tuple(identities))
-
-
-def spare_memory(root: Path = Path("/")) -> int | None:
-    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell."""
-    found, group = [], root / "sys/fs/cgroup"
-    with suppress(OSError):
-        said = re.search(r"^MemAvailable:\s*(\d+)", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        found += [int(said[1]) << 10] if said else []
-    for most, taken in (
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-        ("memory.max", "memory.current"),
-    ):
-        with suppress(OSError, ValueError):  # there is no such group, or its limit is "max"
-            found.append(max(0, int((group / most).read_text()) - int((group / taken).read_text())))
-    return min(found, default=None)

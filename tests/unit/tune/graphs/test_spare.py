@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.graphs.executor import spare_memory
+from ostinato.environment import spare_memory
 
 
 def written(root: Path, files: dict[str, str]) -> Path:
