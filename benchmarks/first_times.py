@@ -1,4 +1,4 @@
-"""What the first compile and the first replay of a process take beyond the second: each sample is a process."""
+"""Times of the first compile and the first replay of a process, beside the second compile: each sample is a process."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    """Return everybody's colour: the same in every picture, whoever is left out."""
+    """Return the colour of each contestant: the same in all pictures, also in those that leave some out."""
     return {name: OF_CONTESTANT.get(name, FURTHER) for name in names}
 
 

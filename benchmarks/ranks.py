@@ -1,6 +1,6 @@
 """A stencil of Python tasks on two ranks of this host, beside what else runs Python on two cores.
 
-Each contestant is started anew in each round, so that none leaves anything to the next.
+In each round, each contestant runs in new processes, so that none is affected by the one before.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ostinato.tune.workers.slot import LeasedWorker
 
 
 class SleepingWorker(LeasedWorker):
-    """A device that takes so many seconds for each candidate, and says that each took as long."""
+    """A device that sleeps for `seconds` in place of each candidate, and reports this time as its result."""
 
     seconds = 0.0
 
@@ -35,7 +35,7 @@ class SleepingWorker(LeasedWorker):
         self._loop.at(self._loop.now() + self.seconds, self._end)
 
     def room(self, call: bool, most: int = 1) -> bool:
-        """Whether it sleeps for nobody."""
+        """Whether it can take a candidate: it sleeps for none at present."""
         return self.leased and not self.busy
 
     @property
@@ -113,7 +113,7 @@ def offer() -> None:
 
 @contextmanager
 def hosts(directory: Path, count: int, seconds: float) -> Iterator[str]:
-    """Start so many hosts, and yield what `fleet` is for them."""
+    """Start `count` hosts, and yield the value of `fleet=` that names them."""
     command = [sys.executable, "-m", "benchmarks.sleeping_hosts", str(seconds)]
     pipe = subprocess.PIPE
     processes = [

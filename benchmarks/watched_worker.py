@@ -33,7 +33,7 @@ def _calls(program: ost.Program, steps: int) -> None:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the pipe is closed."""
     flat = flatten(stencil(_WIDTH))
     kernels = Kernels()
     users, costs = np.zeros(_WIDTH, np.int64), [SPREAD] * _WIDTH

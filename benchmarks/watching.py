@@ -1,4 +1,4 @@
-"""What `ostinato top` costs a program that it watches."""
+"""How much longer replays take when `ostinato top` watches them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Process:
     """A process that times replays; stopped, with the view of it, while others are timed."""
 
     def __init__(self, watched: bool) -> None:
-        # The view is drawn on a terminal, which somebody reads.
+        # The view is drawn on a terminal; a thread reads what is written there, as a terminal window would.
         reads, terminal = pty.openpty()
         threading.Thread(target=_drop, args=(reads,), daemon=True).start()
         self._requests, answers = os.pipe(), os.pipe()

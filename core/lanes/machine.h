@@ -26,7 +26,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
 public:
     // One slot per entry of `cores`: the core its worker is pinned to, or -1. The first core is left to callers: the
     // worker of slot 0 is not pinned. `crowded`: there are more slots than cores, so that polling takes the core from
-    // a thread that has work. `watched`: somebody asks what it does, now and then.
+    // a thread that has work. `watched`: slots count how long they are idle, since activity() will be called.
     static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init,
                                            bool watched);
     ~Machine();

@@ -70,7 +70,7 @@ public:
     };
     std::vector<Registration> registered;  // while asleep: where this slot will be notified from
 
-    IdleTime idle;  // read by others; in a machine that is not watched, nobody writes it
+    IdleTime idle;  // read by other threads; written only if the machine is watched
 
     // --- guarded by the machine's mutex ---
     struct Incoming {

@@ -18,8 +18,8 @@ constexpr int kPatience = 8;                  // about what it takes to turn to 
 constexpr int kInPlace = 256;                 // looks at it with the lane's claim, which nobody can take meanwhile
 constexpr std::int64_t kPollNs = 40'000;      // about what a sleep and a wake cost
 constexpr std::int64_t kVisitPollNs = 5'000;  // then a visitor leaves the slot to its worker
-constexpr std::int64_t kMessagePollNs = 1'000'000;  // another rank wakes nobody here: a thread finds out after a nap
-constexpr std::int64_t kShortPollNs = 1'000;        // polling takes the core from somebody who has work
+constexpr std::int64_t kMessagePollNs = 1'000'000;  // other ranks wake no thread here: it finds out after a nap
+constexpr std::int64_t kShortPollNs = 1'000;        // where polling takes the core from a thread that has work
 
 thread_local const Worker* serving = nullptr;
 

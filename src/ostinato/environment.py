@@ -104,7 +104,7 @@ def cache_bytes() -> int:
     """
     caches, largest = "/sys/devices/system/cpu/cpu0/cache", 0
     for name in os.listdir(caches) if os.path.isdir(caches) else ():
-        with suppress(OSError, ValueError):  # what is there besides caches has no type
+        with suppress(OSError, ValueError):  # the directory has entries that are no caches, without a type
             if _read(caches, name, "type").strip() != "Instruction":
                 size = _read(caches, name, "size").strip()
                 sharing = _count_cores(_read(caches, name, "shared_cpu_list").strip())

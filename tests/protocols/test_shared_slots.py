@@ -58,7 +58,7 @@ def end(p: Protocol, side: str, wanted: int) -> Thread:
 
 
 def messenger(p: Protocol, side: str, wanted: int) -> Thread:
-    """What watches for one rank: workers that poll, or the rank's thread between naps."""
+    """The thread that watches slots for one rank: a worker that polls, or the rank's own thread between naps."""
     while True:
         slot = yield load(f"{side} watches")
         over = yield load(f"{side} over")

@@ -1,4 +1,4 @@
-"""What tests ask of the interpreter."""
+"""Facts about the interpreter that tests depend on."""
 
 import sys
 

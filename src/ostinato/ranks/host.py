@@ -80,7 +80,7 @@ class Host:
             told = self._node.allgather((rank, f"/proc/{pid}/fd/{file}", token))
             # A path can mean another process here, if ranks are in containers of their own.
             read = {other for other, path, wanted in told if shares and other != rank and _read(path) == wanted}
-            readers = self._node.allgather(read)  # after that, nobody reads this rank's token
+            readers = self._node.allgather(read)  # after that, no rank reads this token any more
         finally:
             if file >= 0:
                 os.close(file)

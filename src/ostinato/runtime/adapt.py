@@ -49,9 +49,9 @@ _TRACES, _MOST_TRACED, _RECORDS = 3, 100, 1_000_000
 """So many traces are enough; at most so many steps in one, and so many records."""
 
 _LOOK = 0.15e-3
-"""Seconds for which a schedule is run, and run again with the clock, to see whether a comparison is worth it.
+"""To see whether a comparison is worth it, a schedule runs for so many seconds, and is timed for as many.
 
-Threads that sleep while one lane runs are awake by then.
+The first of them wake threads that slept while a schedule of one lane ran.
 """
 
 _SHORTEST, _LONGEST = 0.3e-3, 10e-3
@@ -357,7 +357,8 @@ class Learning:
     def _compare_all(self, turn_seconds: float, alpha: float, rest: float) -> Generator[Turn, Result, float]:
         """Compare the schedule that is kept with those for which it is time; return the seconds lost.
 
-        What seems too slow for a comparison may have been so only while other processes used its cores: it gets a look.
+        A schedule that seems too slow for a comparison is timed briefly first: perhaps other processes used the cores
+        when it was timed before.
         """
         lost = 0.0
         for other in sorted(self._others, key=self._others.__getitem__):
@@ -371,7 +372,7 @@ class Learning:
         return lost
 
     def _expect_loss(self, other: LoadedExecutable, turns: int, seconds: float) -> float:
-        """Return the seconds lost if another schedule runs so many turns of so many seconds, or of one step."""
+        """Return the seconds lost if another schedule runs some turns, each of `seconds`, or of one step if that is more."""
         return turns * max(seconds, self._step_seconds) * (self._others[other] / self._step_seconds - 1)
 
     def _look(self, other: LoadedExecutable) -> Generator[Turn, Result, float]:

@@ -51,7 +51,7 @@ class DeviceStatistics(NamedTuple):
     copies: int
     """Copies issued, those that the program makes of its own included."""
     copied_bytes: int
-    """What they move."""
+    """The bytes that they move."""
     launches: int
     """How often several of these, captured before, were issued as one."""
 
@@ -66,9 +66,9 @@ class ProgramStatistics(NamedTuple):
     runs_submitted: int
     runs_done: int
     core_bytes: int
-    """What the compiled program takes in the core, in bytes."""
+    """The memory that the compiled program uses in the core, in bytes."""
     devices: tuple[DeviceStatistics, ...] = ()
-    """What it has put on each device that it uses."""
+    """The work that was put on each device that the program uses."""
 
     @classmethod
     def sum(cls, parts: Iterable[Mapping[str, Any]]) -> ProgramStatistics:

@@ -1,4 +1,4 @@
-"""What methods of a program return, and what was compared."""
+"""The results of methods of a program."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ostinato.view.trace import Trace
 
 _WARM, _AWAKE = 8, 0.1e-3
-"""One in so many steps of a turn is run before the clock is read, and so many seconds, if more than one is timed.
+"""Before its timed steps, a turn runs one step for every `_WARM` of them, and steps for at least `_AWAKE` seconds.
 
-The other schedule left its data in the caches, and threads that had nothing to do in it may sleep.
+The caches hold data of the other schedule, and threads that it does not use may sleep. A turn of one timed step runs
+none of these.
 """
 
 _PATIENCE = 10

@@ -1,4 +1,4 @@
-"""What the machines of this process do, told to ``ostinato top``, which has started it, once a second."""
+"""Once a second, tells ``ostinato top``, which has started this process, how busy the process's machines are."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class _Engine(Protocol):
 
 
 class Workers(Protocol):
-    """The threads and devices of a machine, as far as they are told of."""
+    """The part of a machine's threads and devices that `Activity` reads."""
 
     core: _core.Machine
     closed: bool
 
     @property
     def known_devices(self) -> Sequence[object] | None:
-        """None if nobody has looked for them."""
+        """None if the devices were not looked for yet."""
 
     @property
     def engines(self) -> Iterable[_Engine]:
-        """What runs the programs of the machine."""
+        """The engines of the machine's programs."""
 
 
 class Activity:
@@ -92,7 +92,7 @@ class Activity:
             line = json.dumps(self._sample(), separators=(",", ":")) + "\n"
             try:
                 os.write(self._descriptor, line.encode())
-            except OSError:  # nobody reads any more
+            except OSError:  # the reader has ended
                 self._descriptor = -1
 
     def _tell_often(self) -> None:
@@ -147,7 +147,7 @@ def is_observed() -> bool:
 
 
 def process_activity() -> Activity | None:
-    """Return what tells of the machines that are made now, if ``ostinato top`` has started this process."""
+    """Return the `Activity` for machines that are made now; None if ``ostinato top`` has not started this process."""
     return _asked_for() if is_observed() else None
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class MachineActivity(TypedDict):
-    """What a machine has done since it was made."""
+    """Counters of a machine, from when it was made."""
 
     ns: int
-    """How long ago that was."""
+    """The age of the machine, in ns."""
     busy: list[int]
     """How long each thread has had something to do, in ns."""
     steps: int
@@ -48,7 +48,7 @@ class Sample(TypedDict):
 
 @dataclass
 class Rates:
-    """What happened between two samples, or since the first one."""
+    """Steps, runs and shares of time between two samples, or since the first one."""
 
     seconds: float
     steps: int
@@ -66,7 +66,7 @@ class Rates:
 
 @dataclass
 class History:
-    """What the samples so far say."""
+    """All samples so far, taken together."""
 
     begun: float = field(default_factory=time.monotonic)
     machines: dict[str, MachineActivity] = field(default_factory=dict)

@@ -55,7 +55,7 @@ What runs has ended 10 s after the caller died: killing takes a while.
 
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
 GATHER_SECONDS = 1.0
-"""An exchange waits so long for more events: each exchange costs the caller about a millisecond."""
+"""How long an exchange waits for more events: each exchange costs the caller about a millisecond."""
 
 _RESERVE_SECONDS = 0.15  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
 _LOOK_SECONDS = 0.1  # between two looks at the code of the same functions

@@ -66,7 +66,7 @@ class End(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What a candidate came to, how many seconds that took, and when it ended by the clock of the host."""
+    """The outcome of a candidate, how many seconds it took, and when it ended by the clock of the host."""
 
     device: str
     number: int

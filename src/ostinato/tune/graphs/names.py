@@ -1,4 +1,4 @@
-"""What the store calls the tasks of graphs."""
+"""The names of tasks of graphs in the store."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ class Search:
         self._lease()
         roomy = [worker for worker in self._workers if worker.leased]
         while roomy and (ready := self._trials.count(State.READY)):
-            # Nobody is sent so much ahead that others have nothing to do, now or at the end of the search.
+            # No worker has so many candidates ahead that others have none, now or at the end of the search.
             half = (ready + self._running) // (2 * len(self._workers))
             share = min(ready // len(roomy) + 1, max(half, _LEAST_AHEAD))
             roomy = [worker for worker in roomy if self._feed(worker, share)]

@@ -283,7 +283,7 @@ class Tuner:
             stored = None
             if self._store is not None:
                 there = environment(self._devices)
-                stored = self._store.search(op, key, there, dataclasses.asdict(self._policy), answers=not anew)
+                stored = self._store.search(op, key, there, dataclasses.asdict(self._policy), with_earlier=not anew)
             known = Known(
                 op,
                 stored,

@@ -262,7 +262,7 @@ def holds(path: Path, operations: Collection[str]) -> bool:
 
 
 _ESCAPES = str.maketrans({"%": "%25", "?": "%3f", "#": "%23"})
-"""What SQLite would take for a part of an address: https://sqlite.org/uri.html."""
+"""Characters with a meaning in addresses of SQLite: https://sqlite.org/uri.html."""
 
 
 def _reading(path: Path, how: str) -> sqlite3.Connection:

@@ -80,13 +80,13 @@ class Store:
         environment: Mapping[str, Any],
         policy: Mapping[str, Any],
         *,
-        answers: bool = True,
+        with_earlier: bool = True,
     ) -> Search:
         """Return what one search sees of the store, and where it puts what it measures.
 
-        Without `answers` it sees only what it measures.
+        Unless `with_earlier`, the results of earlier searches are not read.
         """
-        return Search(self, contexts(op, key, environment, policy), answers=answers)
+        return Search(self, contexts(op, key, environment, policy), with_earlier=with_earlier)
 
     def attempts(self, op: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield every attempt as a plain dict, oldest first; those of other processes, too.
@@ -142,7 +142,7 @@ class Store:
 class Search:
     """What one search sees of a store: the attempts that were there when it began, and its own. See `Store.search`."""
 
-    def __init__(self, store: Store, contexts: Mapping[str, Context], *, answers: bool) -> None:
+    def __init__(self, store: Store, contexts: Mapping[str, Context], *, with_earlier: bool) -> None:
         self._store = store
         self._contexts = dict(contexts)
         self._host = text(os.uname().nodename)
@@ -154,7 +154,7 @@ class Search:
         self._rows: list[Row] = []
         self._verdicts: list[tuple[str, str, float]] = []
         self._runs_drawn: Iterator[int] = iter(())
-        if answers:
+        if with_earlier:
             self._load()
 
     def find(
