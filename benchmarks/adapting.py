@@ -19,9 +19,9 @@ OURS, PLAIN, ONE, TWO, BETTER = "adapted", "as compiled", "one lane", "two lanes
 #: A program adapts for so many samples: until it seldom tries the schedules that lost.
 SAMPLES = 150
 
-#: A case is measured again, `TRIES` times in all at most, if the host of a virtual machine took a core away meanwhile.
-#: That shows in the programs that do not adapt, of one lane and of two: the quartiles of their times then differ by more
-#: than `SPREAD` of the median.
+#: A case is measured again, `TRIES` times in all at most, if the host of a virtual machine took a core away
+#: meanwhile. That shows in the programs that do not adapt, of one lane and of two: the quartiles of their times then
+#: differ by more than `SPREAD` of the median.
 TRIES, SPREAD = 3, 0.1
 
 

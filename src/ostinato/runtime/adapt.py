@@ -372,7 +372,7 @@ class Learning:
         return lost
 
     def _expect_loss(self, other: LoadedExecutable, turns: int, seconds: float) -> float:
-        """Return the seconds lost if another schedule runs some turns, each of `seconds`, or of one step if that is more."""
+        """Return the seconds lost if another schedule runs turns of `seconds` each, or of a step if that is more."""
         return turns * max(seconds, self._step_seconds) * (self._others[other] / self._step_seconds - 1)
 
     def _look(self, other: LoadedExecutable) -> Generator[Turn, Result, float]:
