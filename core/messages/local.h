@@ -18,8 +18,8 @@ public:
     LocalRanks(int size, std::int64_t latency_ns, std::int64_t jitter_ns, std::uint64_t seed);
 
     std::unique_ptr<Transport> transport(int rank);
-    // From now on nothing leaves this rank, and nothing arrives there.
-    void kill(int rank);
+    // From now on nothing leaves this rank, and nothing arrives there. `noticed`: the transports of the others fail.
+    void kill(int rank, bool noticed);
     int size() const { return static_cast<int>(ranks_.size()); }
 
 private:
@@ -34,6 +34,7 @@ private:
         std::deque<Request*> receives;
         std::vector<Request*> ended;
         bool dead = false;
+        int error = 0;
     };
     class Endpoint;
 

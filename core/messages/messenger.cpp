@@ -1,5 +1,8 @@
 #include "messages/messenger.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,6 +20,9 @@ constexpr std::int32_t kLetterTag = 0;      // channels have others
 // The thread in `wait` naps where it finds nothing, or workers look, too; ever longer.
 constexpr std::int64_t kFirstNapNs = 20'000, kLastNapNs = 1'000'000;
 constexpr int kLooks = 64;  // before the first nap
+// Between two looks at the processes of other ranks. A death is told at the second look: what the process has said
+// before arrives meanwhile.
+constexpr std::int64_t kProcessesNs = 50'000'000;
 
 struct LetterHead {
     std::int32_t source;
@@ -47,7 +53,10 @@ Messenger::Messenger(std::unique_ptr<Transport> transport, int its_rank, int its
     }
 }
 
-Messenger::~Messenger() = default;
+Messenger::~Messenger() {
+    for (const Process& each : processes_)
+        (void)::close(each.descriptor);
+}
 
 void Messenger::hand_over(Start start) {
     {
@@ -96,6 +105,8 @@ bool Messenger::look() {
         return ended;
     });
     transport_->progress(ended_);
+    if (const int error = transport_->error(); error != 0 && !std::exchange(failed_, true)) [[unlikely]]
+        tell({News::kFailed, error, {}, nullptr, nullptr});
     if (ended_.empty())
         return false;
     for (Request* const request : ended_) {
@@ -178,6 +189,29 @@ void Messenger::tell(Told told) {
     wake_.notify();
 }
 
+void Messenger::watch_process(int of, int descriptor) {
+    const std::lock_guard<std::mutex> lock(processes_mutex_);
+    processes_.push_back({of, descriptor, false});
+}
+
+void Messenger::look_after_processes() {
+    const std::int64_t now = monotonic_ns();
+    if (now - processes_looked_at_ < kProcessesNs)
+        return;
+    processes_looked_at_ = now;
+    const std::lock_guard<std::mutex> lock(processes_mutex_);
+    std::erase_if(processes_, [&](Process& each) {
+        pollfd descriptor{each.descriptor, POLLIN, 0};
+        if (!each.ended) {
+            each.ended = poll(&descriptor, 1, 0) == 1;
+            return false;
+        }
+        tell({News::kDied, each.rank, {}, nullptr, nullptr});
+        (void)::close(each.descriptor);
+        return true;
+    });
+}
+
 bool Messenger::wait(std::vector<Told>& told) {
     std::int64_t nap = kFirstNapNs;
     bool was_alone = true;
@@ -187,6 +221,7 @@ bool Messenger::wait(std::vector<Told>& told) {
             return false;
         bool found = false;
         progress(found);
+        look_after_processes();
         if (news_.exchange(false, std::memory_order_acquire)) {
             const std::lock_guard<std::mutex> lock(told_mutex_);
             told.swap(told_);

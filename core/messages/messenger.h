@@ -31,10 +31,12 @@ public:
         kMessage,   // from another rank
         kStopping,  // a run is to end before its time
         kEnded,     // all lanes have left a run
+        kDied,      // the process of a rank
+        kFailed,    // the transport, with a code: it carries nothing any more
     };
     struct Told {
         News news;
-        int source = 0;
+        int source = 0;  // the rank, or the code
         std::string message;
         std::shared_ptr<Program> program;
         std::shared_ptr<Run> run;
@@ -62,6 +64,9 @@ public:
     // How many such messages, or parts of them, are still on their way from here.
     int sending() const { return sending_.load(std::memory_order_acquire); }
     void tell(Told told);
+    // Has `wait` look now and then whether the process of a rank still runs, by a descriptor from pidfd_open, which
+    // becomes the messenger's. Memory that two ranks share does not tell one that the other is gone.
+    void watch_process(int of, int descriptor);
     // Makes progress until there is something to tell; false: `close` was called.
     bool wait(std::vector<Told>& told);
     // `wait` returns false from now on, and receives of messages between threads end.
@@ -85,6 +90,7 @@ private:
     bool look();         // with the transport: for messages that have ended; whether there are some
     void listen();       // for the next message between threads
     void received(Letter& letter);
+    void look_after_processes();
 
     const std::unique_ptr<Transport> transport_;
     std::vector<Request*> watched_;  // of ranks of one host: those that end when a word in memory is as wanted
@@ -101,9 +107,18 @@ private:
     std::atomic<bool> news_{false}, closed_{false};
     std::atomic<bool> alone_{true};  // no worker has looked since one went to sleep
     std::atomic<int> sending_{0};
-    EventCount wake_;                   // of the thread in `wait`
-    std::unique_ptr<Letter> letter_;    // the receive for messages between threads
-    std::vector<std::string> partial_;  // by rank, the parts of a message that have come
+    bool failed_ = false;  // with the transport: that it has failed was told
+
+    struct Process {
+        int rank, descriptor;
+        bool ended;  // it had at the last look
+    };
+    std::mutex processes_mutex_;
+    std::vector<Process> processes_;
+    std::int64_t processes_looked_at_ = 0;  // the waiting thread's
+    EventCount wake_;                       // of the thread in `wait`
+    std::unique_ptr<Letter> letter_;        // the receive for messages between threads
+    std::vector<std::string> partial_;      // by rank, the parts of a message that have come
 };
 
 }  // namespace ostinato

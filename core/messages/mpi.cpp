@@ -25,29 +25,31 @@ public:
     }
 
     void start(Request& request) override {
+        if (error_ != 0)
+            return;
         Handle handle{};
         const auto count = static_cast<int>(request.count);
-        // The communicator's error handler ends the job: a code means nothing here.
-        if (request.sends)
-            (void)isend_(request.bytes, count, byte_, request.peer, request.tag, communicator_, &handle);
-        else
-            (void)irecv_(request.bytes, count, byte_, request.peer == kAnyRank ? any_source_ : request.peer,
-                         request.tag, communicator_, &handle);
+        error_ = request.sends
+                     ? isend_(request.bytes, count, byte_, request.peer, request.tag, communicator_, &handle)
+                     : irecv_(request.bytes, count, byte_, request.peer == kAnyRank ? any_source_ : request.peer,
+                              request.tag, communicator_, &handle);
+        if (error_ != 0)
+            return;
         handles_.push_back(handle);
         requests_.push_back(&request);
     }
 
     void progress(std::vector<Request*>& ended) override {
         const std::size_t n = handles_.size();
-        if (n == 0)
+        if (n == 0 || error_ != 0)
             return;
         if (indices_.size() < n) {
             indices_.resize(2 * n);
             statuses_.resize(2 * n * status_bytes_);
         }
         int found = 0;
-        (void)test_some_(static_cast<int>(n), handles_.data(), &found, indices_.data(), statuses_.data());
-        if (found <= 0)  // none, or MPI_UNDEFINED
+        error_ = test_some_(static_cast<int>(n), handles_.data(), &found, indices_.data(), statuses_.data());
+        if (error_ != 0 || found <= 0)  // none, or MPI_UNDEFINED
             return;
         std::sort(indices_.begin(), indices_.begin() + found);
         for (int i = 0; i < found; ++i)
@@ -64,9 +66,11 @@ public:
 
     void cancel(Request& request) override {
         const auto at = std::find(requests_.begin(), requests_.end(), &request);
-        if (at != requests_.end())
-            (void)cancel_(&handles_[static_cast<std::size_t>(at - requests_.begin())]);
+        if (at != requests_.end() && error_ == 0)
+            error_ = cancel_(&handles_[static_cast<std::size_t>(at - requests_.begin())]);
     }
+
+    int error() const override { return error_; }
 
 private:
     template <class Function>
@@ -80,6 +84,7 @@ private:
     const Handle communicator_, byte_;
     const int any_source_;
     const std::size_t status_bytes_;
+    int error_ = 0;
     int (*isend_)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
     int (*irecv_)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
     int (*test_some_)(int, Handle*, int*, int*, void*) = nullptr;

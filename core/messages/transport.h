@@ -44,6 +44,9 @@ public:
     virtual void progress(std::vector<Request*>& ended) = 0;
     // Ends a receive that may match nothing any more; it is reported by `progress` all the same.
     virtual void cancel(Request& request) = 0;
+    // The code of the first call that failed; 0: none has. From then on it does nothing, and requests under way do not
+    // end: their bytes may still be written.
+    virtual int error() const { return 0; }
 };
 
 }  // namespace ostinato

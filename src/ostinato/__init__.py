@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         GraphError,
         OstinatoError,
         PoisonError,
+        RankLost,
         TaskError,
         TracerError,
         TuningError,
@@ -60,6 +61,7 @@ __all__ = [
     "PoisonError",
     "Policy",
     "Program",
+    "RankLost",
     "Ranks",
     "Read",
     "ReadWrite",
@@ -101,7 +103,7 @@ _HOMES = {
     "ostinato.devices.device": "Stream",
     "ostinato.environment": "get_include",
     "ostinato.errors": (
-        "ContractError DeviceError GraphError OstinatoError PoisonError TaskError TracerError TuningError"
+        "ContractError DeviceError GraphError OstinatoError PoisonError RankLost TaskError TracerError TuningError"
     ),
     "ostinato.events": "Barrier Event Reservation UserEvent merge",
     "ostinato.graph.access": "Read ReadWrite Write",

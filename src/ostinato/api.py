@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.arguments import Runs
@@ -134,8 +135,9 @@ def compile(
     >>> rod
     array([0. , 0. , 0.5, 0. , 0. ])
     """
-    step = record_function(fn, args, kwargs)
-    return _compile(step.graph, machine, runs, lanes, costs, adapt, ranks, step)
+    with nullcontext() if ranks is None else _checked(ranks).part():
+        step = record_function(fn, args, kwargs)
+        return _compile(step.graph, machine, runs, lanes, costs, adapt, ranks, step)
 
 
 def compile_recorded(
@@ -436,11 +438,7 @@ def _compile(
 ) -> Program:
     compile_graph = _import_compiler()
     if ranks is not None:
-        from ostinato.ranks.ranks import Ranks
-
-        if not isinstance(ranks, Ranks):
-            raise TypeError(f"ranks must be an ostinato.Ranks, got {brief(ranks)}")
-        graph.join(ranks)
+        graph.join(_checked(ranks))
     costing = costing_of(costs)
     return compile_graph(
         graph,
@@ -452,6 +450,14 @@ def _compile(
         remembers=costs is None,
         step_function=step_function,
     )
+
+
+def _checked(ranks: Ranks) -> Ranks:
+    from ostinato.ranks.ranks import Ranks
+
+    if not isinstance(ranks, Ranks):
+        raise TypeError(f"ranks must be an ostinato.Ranks, got {brief(ranks)}")
+    return ranks
 
 
 @functools.cache

@@ -7,6 +7,7 @@
     +-- TaskError        a task failed: `op` and `step` say which and when
     +-- PoisonError      something waited for will never happen, because what it depends on failed
     +-- DeviceError      a device, or the memory of one, is missing or unusable
+    |   +-- RankLost     a rank of a program died
     +-- TuningError      tuning could not be carried out
 
 Arguments of a wrong type or value raise plain `TypeError` and `ValueError`.
@@ -20,6 +21,7 @@ __all__ = [
     "GraphError",
     "OstinatoError",
     "PoisonError",
+    "RankLost",
     "TaskError",
     "TracerError",
     "TuningError",
@@ -93,6 +95,21 @@ class DeviceError(OstinatoError):
 
     device: str | None = None
     usable: bool = True
+
+
+class RankLost(DeviceError):
+    """A rank of a program died, and the launcher lets the others live.
+
+    The ranks' programs cannot run any more, nor are others compiled with these ranks. What the processes that are left
+    do without them is not concerned.
+
+    Attributes
+    ----------
+    rank
+        The rank that died; None if it is not known.
+    """
+
+    rank: int | None = None
 
 
 class TuningError(OstinatoError):

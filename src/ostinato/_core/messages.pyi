@@ -7,8 +7,10 @@ class LocalRanks:
 
     def __init__(self, size: int, latency_ns: int = 0, jitter_ns: int = 0, seed: int = 0) -> None: ...
 
-    def kill(self, rank: int) -> None:
-        """From now on nothing leaves this rank, and nothing arrives there."""
+    def kill(self, rank: int, noticed: bool = False) -> None:
+        """
+        From now on nothing leaves this rank, and nothing arrives there; if noticed, others' transports fail.
+        """
 
     def messenger(self, rank: int) -> Messenger: ...
 
@@ -19,6 +21,11 @@ class Messenger:
 
     def wait(self) -> object:
         """Make progress until there are news; None once it is closed."""
+
+    def watch_process(self, rank: int, descriptor: int) -> None:
+        """
+        Tell when a rank's process ends; the descriptor is the messenger's from now on.
+        """
 
     def close(self) -> None: ...
 

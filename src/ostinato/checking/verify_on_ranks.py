@@ -38,6 +38,13 @@ def verify_on_ranks(
 
     All ranks do the same, so each finds every difference. Afterwards arrays hold what they held before.
     """
+    with group.part():
+        return _verify(engine, group, step_function, steps, params)
+
+
+def _verify(
+    engine: Engine, group: Group, step_function: StepFunction | None, steps: int, params: Mapping[str, Any]
+) -> Verified:
     if step_function is None:
         raise GraphError(
             "verify on several ranks calls the whole step in each process, so it needs the function: make the program "

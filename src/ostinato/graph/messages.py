@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ostinato.errors import GraphError
@@ -31,6 +32,9 @@ class Group(Protocol):
     @property
     def messenger(self) -> _core.messages.Messenger:
         """What carries the messages."""
+
+    def part(self) -> AbstractContextManager[None]:
+        """Do this rank's part in what all ranks do: if it raises, the other ranks do not wait for it."""
 
     def open_channels(self, ends: Any, common: Any, traffic: _core.messages.Traffic) -> None:
         """Open a program's channels; raise if ranks' programs do not fit together."""

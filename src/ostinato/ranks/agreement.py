@@ -8,17 +8,19 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from ostinato import _core
-from ostinato.errors import ContractError, GraphError, describe_error
+from ostinato.errors import ContractError, GraphError, RankLost, describe_error
 from ostinato.ranks.channels import Common, End
 from ostinato.ranks.coordinator import (
     CLOSE,
     COMPILE,
     EXIT,
+    LEAVE,
     OPEN,
     PARAMETERS,
     RUN,
@@ -30,8 +32,12 @@ from ostinato.ranks.coordinator import (
     Ended,
     Halt,
     Halted,
+    Left,
+    Lost,
     Message,
+    Missing,
     Stop,
+    ToCoordinator,
     Verdict,
 )
 from ostinato.ranks.host import Slots
@@ -39,10 +45,17 @@ from ostinato.ranks.host import Slots
 _log = logging.getLogger("ostinato")
 _ERRORS = {COMPILE: GraphError, PARAMETERS: ValueError}
 _EXIT_SECONDS = 5.0  # for the last messages to leave this process
+_LOST_EXIT_SECONDS = 0.5  # the same where a rank has died: what is meant for it does not leave
 
 
 class Shared(Protocol):
     """A program that several ranks run together, as far as the ranks' agreement is concerned."""
+
+    key: int
+    """Equal on all ranks, and of this program only."""
+
+    def in_flight(self) -> list[_core.Run]:
+        """Return the runs that have not ended."""
 
     def report(self, run: _core.Run, number: int) -> Ended:
         """Return how a run ended on this rank."""
@@ -57,24 +70,43 @@ class Shared(Protocol):
 class _Entry:
     """Something that this rank does together with others."""
 
-    def __init__(self, run: _core.Run | None = None, program: Shared | None = None) -> None:
-        self.run, self.program = run, program
+    def __init__(self, begun: Begun, run: _core.Run | None = None, program: Shared | None = None) -> None:
+        self.begun, self.run, self.program = begun, run, program
+        self.number = 0
         self.left = False  # the lanes have left the run
         self.answered = threading.Event()
         self.answer: Agreed | None = None
         self.error: Exception | None = None
 
 
+JudgeFailure: TypeAlias = Callable[[int], int | None]
+"""See `Agreement`."""
+
+
 class Agreement:
     """What this rank does together with others, in numbered steps: see `ostinato.ranks.coordinator`.
 
     Any thread. Handlers run on a thread of its own, which also makes progress with messages where nobody else does.
+
+    `judge_failure` gets the code of a transport that has failed, and returns the rank that has died, or None if it is
+    not known which one. Where none has, it does not return.
     """
 
-    def __init__(self, messenger: _core.messages.Messenger, rank: int, size: int, most_tag: int) -> None:
-        self._messenger, self._rank = messenger, rank
+    def __init__(
+        self,
+        messenger: _core.messages.Messenger,
+        rank: int,
+        size: int,
+        most_tag: int,
+        judge_failure: JudgeFailure,
+    ) -> None:
+        self._messenger, self._rank, self._size = messenger, rank, size
+        self._judge_failure = judge_failure
         self._lock = threading.RLock()
         self._number = 0  # of what was done last
+        self._failed = -1  # of what was done last and ended with an error on all ranks
+        self._programs: WeakValueDictionary[int, Shared] = WeakValueDictionary()
+        self._lost: Lost | None = None
         self._entries: dict[int, _Entry] = {}
         self._early: dict[int, list[Message]] = {}  # what concerns things that this rank has not begun
         self._own: deque[tuple[bool, Message]] = deque()  # from this rank to itself: whether it is for the coordinator
@@ -92,30 +124,61 @@ class Agreement:
         """Say that this rank has opened a program's channels, and wait for the others; raise if one could not."""
         self._together(Begun(0, OPEN, None, "opens the channels of a program"))
 
-    def fail(self, what: str, why: BaseException) -> None:
-        """Have the other ranks raise `GraphError`: this rank cannot compile a program, or not open its channels."""
-        told = str(why) if isinstance(why, GraphError) else describe_error(why)
-        with contextlib.suppress(GraphError, ContractError):  # the caller raises `why`
-            # A rank that is interrupted does not wait for others.
-            self._together(Begun(0, what, None, "compiles a program", failure=told), isinstance(why, Exception))
+    @contextlib.contextmanager
+    def part(self, program: Shared | None = None) -> Iterator[None]:
+        """Do this rank's part in something: if an exception ends it, the other ranks do not wait for the rest.
 
-    def check_parameters(self, digest: bytes, words: str) -> None:
+        They raise `GraphError` where they compile, or else `ContractError`. Not if what was done last in this part
+        ended with an error on all ranks: that is why they, too, do not go on.
+        """
+        first = self._number + 1
+        try:
+            yield
+        except BaseException as error:
+            told = str(error) if isinstance(error, GraphError) else describe_error(error)
+            with self._lock:
+                if not (self.ended or self._lost is not None or self._number == self._failed >= first):
+                    key = 0 if program is None else program.key
+                    entry = _Entry(Begun(0, LEAVE, None, f"raised {told}", failure=told, program=key))
+                    self._enter(entry)
+                    self._failed = entry.number
+                    self._hear_own()
+            raise
+
+    def add(self, program: Shared) -> None:
+        """Take note of a program that was compiled."""
+        with self._lock:
+            self._programs[program.key] = program
+
+    def check_parameters(self, program: Shared, digest: bytes, words: str) -> None:
         """Raise `ValueError` if the parameters of a run differ between ranks."""
-        self._together(Begun(0, PARAMETERS, digest, words))
+        self._together(Begun(0, PARAMETERS, digest, words, program=program.key))
 
-    def close(self, key: object, words: str, wait: bool) -> None:
+    def close(self, program: Shared, words: str, wait: bool) -> None:
         """Close a program; wait until all ranks do, and raise `ContractError` if they do something else."""
-        if not _ending:
-            self._together(Begun(0, CLOSE, key, words), wait)
+        if not _ending and self._lost is None:
+            self._together(Begun(0, CLOSE, program.key, words, program=program.key), wait)
 
     def begin(self, submit: Callable[[], _core.Run], program: Shared, key: object, words: str) -> _core.Run:
         """Submit a run that all ranks take part in."""
+        entry = _Entry(Begun(0, RUN, key, words, program=program.key), program=program)
         with self._lock:
-            self._check()
-            run = submit()
-            run.sequence = self._enter(_Entry(run, program), Begun(0, RUN, key, words))
-            self._hear_own()
-            return run
+            self.check()
+            try:
+                entry.run = run = submit()
+                self._enter(entry)
+                self._hear_own()
+                return run
+            except BaseException:
+                # Ctrl-C may come between any two of these: the others take part in a run that was submitted.
+                found = [run for run in program.in_flight() if not run.sequence]
+                if found:
+                    entry.run = found[0]
+                    self._enter(entry)
+                    entry.run.cancel()
+                    self._failed = entry.number  # on all ranks, soon
+                    self._hear_own()
+                raise
 
     def exit(self) -> None:
         """The process ends: nothing more is done together. Rank 0 waits for all others."""
@@ -123,12 +186,13 @@ class Agreement:
             if self.ended:
                 return
             self.ended = True
-            entry = _Entry()
-            self._enter(entry, Begun(0, EXIT, None, "ends"))
-            self._hear_own()
-        if self._coordinator is not None:
+            entry = _Entry(Begun(0, EXIT, None, "ends"))
+            if self._lost is None:
+                self._enter(entry)
+                self._hear_own()
+        if self._coordinator is not None and self._lost is None:
             entry.answered.wait()
-        end = time.monotonic() + _EXIT_SECONDS
+        end = time.monotonic() + (_EXIT_SECONDS if self._lost is None else _LOST_EXIT_SECONDS)
         while self._messenger.sending and time.monotonic() < end:
             self._messenger.progress()
             time.sleep(1e-4)
@@ -136,34 +200,62 @@ class Agreement:
         self._thread.join(_EXIT_SECONDS)  # it must not come back into Python when the interpreter ends
 
     def _together(self, begun: Begun, wait: bool = True) -> Agreed:
-        entry = _Entry()
-        with self._lock:
-            self._check()
-            self._enter(entry, begun)
-            self._hear_own()
-        if not wait:
-            return Agreed(begun.number)
-        entry.answered.wait()
+        entry = _Entry(begun)
+        self.check()
+        try:
+            with self._lock:
+                self._enter(entry)
+                self._hear_own()
+            if not wait:
+                return Agreed(entry.number)
+            entry.answered.wait()
+        except BaseException as error:
+            # Interrupted. All ranks hear what becomes of it, this one as well: soon, as it says that it leaves.
+            with self._lock:
+                self._enter(entry)
+                if begun.what != CLOSE:
+                    self._tell(0, Left(entry.number, describe_error(error)))
+                self._hear_own()
+            if begun.what != CLOSE:
+                entry.answered.wait()
+            raise
         if entry.error is not None:
             raise entry.error
         return cast(Agreed, entry.answer)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if nothing can be done together any more."""
         if self.ended:
             raise RuntimeError("this process is about to end: nothing can be done together with other ranks any more")
+        if self._lost is not None:
+            raise lost_error(self._lost)
 
-    def _enter(self, entry: _Entry, begun: Begun) -> int:
-        self._number += 1
-        number = self._number
-        self._entries[number] = entry
-        self._tell(0, replace(begun, number=number))
+    def _enter(self, entry: _Entry) -> None:
+        """Give it a number and tell of it: all of that, even if Ctrl-C comes between. Under the lock."""
+        try:
+            self._number_and_tell(entry)
+        except BaseException:
+            self._number_and_tell(entry)
+            raise
+
+    def _number_and_tell(self, entry: _Entry) -> None:
+        number = entry.number = entry.number or self._number + 1
+        if entry.run is not None:
+            entry.run.sequence = number
+        if entry.begun.what != LEAVE and not entry.answered.is_set():
+            self._entries[number] = entry
+        if self._lost is not None:  # since it was checked
+            self._lose_entry(number, entry, self._lost)
+            return
+        if self._number < number:
+            self._tell(0, replace(entry.begun, number=number))
+            self._number = number
         for message in self._early.pop(number, ()):
             self._own.append((False, message))
-        return number
 
     def _tell(self, rank: int, message: Message) -> None:
         """Send a message to the coordinator, or from it to a rank."""
-        to_coordinator = isinstance(message, Begun | Stop | Halted | Ended)
+        to_coordinator = isinstance(message, ToCoordinator)
         if rank == self._rank:
             self._own.append((to_coordinator, message))
         else:
@@ -178,10 +270,14 @@ class Agreement:
             with self._lock:
                 for source, what, run in cast(list[tuple[int, Any, Any]], news):
                     try:
-                        if run is None:
-                            self._hear(source, *pickle.loads(what))
-                        else:
+                        if run is not None:
                             self._hear_of_run(run, what)
+                        elif isinstance(what, bytes):
+                            self._hear(source, *pickle.loads(what))
+                        elif what is None:
+                            self._miss(source)
+                        else:
+                            self._lose(Lost(self._judge_failure(what), "MPI found that its process has failed"))
                         self._hear_own()
                     except Exception:
                         _log.exception("rank %d could not handle what it was told; ranks may wait for ever", self._rank)
@@ -202,10 +298,17 @@ class Agreement:
             self._tell(0, entry.program.report(run, number))
 
     def _hear(self, source: int, to_coordinator: bool, message: Message) -> None:
+        if to_coordinator and self._lost is not None:
+            return  # it is known what becomes of everything
         if to_coordinator:
             assert self._coordinator is not None
             self._coordinator.hear(source, message)
             return
+        if isinstance(message, Lost):
+            self._lose(message)
+            return
+        if isinstance(message, Abandoned):
+            self._abandon_programs(message)
         number = message.number
         if number > self._number:
             self._early.setdefault(number, []).append(message)
@@ -215,7 +318,11 @@ class Agreement:
     def _obey(self, number: int, entry: _Entry, message: Message) -> None:
         run, program = entry.run, entry.program
         if isinstance(message, Abandoned):
-            self._abandon(number, entry, message)
+            self._failed = max(self._failed, number)
+            if run is None:
+                del self._entries[number]
+                entry.error = _error_of(message, entry.begun.what)
+                entry.answered.set()
         elif isinstance(message, Agreed):
             del self._entries[number]
             entry.answer = message
@@ -228,29 +335,77 @@ class Agreement:
         elif isinstance(message, Bound):
             run.settle(message.steps)
         elif isinstance(message, Verdict):
+            if not message.good:
+                self._failed = max(self._failed, number)
             program.judge(message)
             self._end(number, entry, message.good)
 
-    def _abandon(self, number: int, entry: _Entry, message: Abandoned) -> None:
-        if entry.run is None or entry.program is None:
-            del self._entries[number]
-            entry.error = _ERRORS.get(message.what, ContractError)(message.why)
-            entry.answered.set()
+    def _abandon_programs(self, message: Abandoned) -> None:
+        for key in message.programs:
+            program = self._programs.get(key)
+            if program is not None:
+                program.abandon(message.why)
+        for number, entry in list(self._entries.items()):
+            if entry.program is not None and entry.program.key in message.programs:
+                self._break_off(number, entry, Verdict(number, contract=message.why))
+
+    def _break_off(self, number: int, entry: _Entry, verdict: Verdict) -> None:
+        """End a run at once: nobody knows which messages still come."""
+        if entry.error is not None or entry.run is None or entry.program is None:
             return
-        # All runs of the program that are under way end, as nobody knows which messages still come.
-        entry.program.abandon(message.why)
-        for each, other in list(self._entries.items()):
-            if other.program is entry.program and other.error is None:
-                other.error = ContractError(message.why)
-                entry.program.judge(Verdict(each, contract=message.why))
-                run = cast(_core.Run, other.run)
-                run.settle(run.halt(True))
-                if other.left:
-                    self._end(each, other, good=False)
+        entry.error = ContractError(verdict.contract)
+        entry.program.abandon(verdict.contract)
+        entry.program.judge(verdict)
+        entry.run.settle(entry.run.halt(True))
+        if entry.left:
+            self._end(number, entry, good=False)
+
+    def _miss(self, rank: int) -> None:
+        """The process of a rank of this host has ended: the coordinator knows whether that was to be."""
+        if self._lost is not None or self.ended:
+            return
+        if rank != 0:
+            self._tell(0, Missing(rank))
+            return
+        lost = Lost(0, f"its process has ended, as rank {self._rank} found")  # the coordinator ends last
+        for each in range(1, self._size):
+            self._tell(each, lost)
+
+    def _lose(self, lost: Lost) -> None:
+        if self._lost is not None:
+            return
+        self._lost = lost
+        for number, entry in list(self._entries.items()):
+            self._lose_entry(number, entry, lost)
+
+    def _lose_entry(self, number: int, entry: _Entry, lost: Lost) -> None:
+        if entry.run is None:
+            del self._entries[number]
+            entry.error = lost_error(lost)
+            entry.answered.set()
+        else:
+            self._break_off(number, entry, Verdict(number, contract=lost.why, lost=lost))
 
     def _end(self, number: int, entry: _Entry, good: bool) -> None:
         del self._entries[number]
         cast(_core.Run, entry.run).agree(not good)
+
+
+def lost_error(lost: Lost) -> RankLost:
+    """Return what to raise when a rank has died."""
+    who = "a rank" if lost.rank is None else f"rank {lost.rank}"
+    error = RankLost(
+        f"{who} was lost: {lost.why}. These ranks can do nothing together any more; programs of this process alone can "
+        "run, and, where the MPI library repairs communicators, those of other Ranks"
+    )
+    error.rank = lost.rank
+    return error
+
+
+def _error_of(message: Abandoned, what: str) -> Exception:
+    if message.what == LEAVE:
+        return GraphError(message.why) if what in (COMPILE, OPEN) else ContractError(message.why)
+    return _ERRORS.get(message.what, ContractError)(message.why)
 
 
 _all: list[Agreement] = []

@@ -1,11 +1,15 @@
 """Rank 0's part in what all ranks do together: it hears of everything, compares, and tells what follows.
 
 All ranks do the same things in the same order: compile, open channels, run, close, end. These are numbered. Each rank
-tells of each; what differs is *abandoned* on all of them. Runs are also stopped and ended together:
+tells of each; what differs is *abandoned* on all of them. A rank that an exception keeps from doing its part tells that
+instead, or that it leaves what it has begun, so none is waited for. Runs are also stopped and ended together:
 
 * A rank that is to end a run before its time says so (`Stop`). All ranks then begin no further step, and say how many
   they have begun (`Halted`). All run as many as the furthest one (`Bound`).
 * A rank whose lanes have left a run reports how (`Ended`). When all have, all are told how the run ended (`Verdict`).
+
+A rank that finds that the process of another one has ended says so (`Missing`). If that had not said that it ends, all
+are told that it is lost (`Lost`), and do nothing together any more.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End, find_differe
 from ostinato.ranks.host import Slots
 
 COMPILE, OPEN, RUN, PARAMETERS, CLOSE, EXIT = "compile", "open", "run", "parameters", "close", "exit"
+LEAVE = "leave"  # a rank does not do what the others do
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,37 @@ class Begun:
     ends: Sequence[End] = ()
     failure: str = ""
     """Why this rank cannot do it."""
+    program: int = 0
+    """The program that it concerns, by the tag of its first channel; 0: none."""
     common: Common = NOTHING_IN_COMMON
     """Of a program, what must be the same on all ranks."""
     slots: Slots | None = None
     """Of a program, the memory for messages that this rank receives from others of its host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rank does not wait any more for what it has begun."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The process of a rank has ended."""
+
+    rank: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A rank has died."""
+
+    rank: int | None
+    why: str
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +140,12 @@ class Verdict:
     contract: str = ""
     cancelled: bool = False
     poisoned: str = ""
+    lost: Lost | None = None
 
     @property
     def good(self) -> bool:
         """Whether it ended as it should."""
-        return self.failure is None and not (self.contract or self.cancelled or self.poisoned)
+        return self.failure is None and self.lost is None and not (self.contract or self.cancelled or self.poisoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +168,12 @@ class Abandoned:
     number: int
     what: str
     why: str
+    programs: frozenset[int] = frozenset()
+    """Those that cannot run any more, as nobody knows which of their messages still come."""
 
 
-Message: TypeAlias = Begun | Stop | Halt | Halted | Bound | Ended | Verdict | Agreed | Abandoned
+ToCoordinator: TypeAlias = Begun | Left | Missing | Stop | Halted | Ended
+Message: TypeAlias = ToCoordinator | Halt | Bound | Verdict | Agreed | Abandoned | Lost
 
 
 @dataclass(slots=True)
@@ -168,8 +204,13 @@ class Coordinator:
             self._exit(rank, message)
         elif isinstance(message, Begun):
             self._begin(rank, message)
+        elif isinstance(message, Missing):
+            if message.rank not in self._gone:
+                self._tell(Lost(message.rank, f"its process has ended, as rank {rank} found"))
         elif (record := self._records.get(message.number)) is not None and record.abandoned is None:
-            if isinstance(message, Stop):
+            if isinstance(message, Left):
+                self._abandon(message.number, record, LEAVE, f"rank {rank} left it: {message.why}")
+            elif isinstance(message, Stop):
                 self._stop(message, record)
             elif isinstance(message, Halted):
                 self._halt(rank, message, record)
@@ -184,40 +225,46 @@ class Coordinator:
         self._gone[rank] = message.number
         for number, record in list(self._records.items()):
             if number >= message.number and record.abandoned is None:
-                self._miss(next(iter(record.begun.values())), record)
+                self._miss(number, record)
         if len(self._gone) == self._size:
             self._send(0, Agreed(self._gone[0]))
 
-    def _miss(self, message: Begun, record: _Record) -> None:
+    def _miss(self, number: int, record: _Record) -> None:
         """Abandon what a rank that has ended cannot take part in."""
-        rank = next(iter(record.begun))
-        gone = next(each for each, number in self._gone.items() if number <= message.number)
-        why = f"rank {rank} {message.words}, but rank {gone} has ended without that"
-        self._abandon(message, record, RUN, why)
+        rank, begun = next(iter(record.begun.items()))
+        gone = next(each for each, end in self._gone.items() if end <= number)
+        self._abandon(number, record, RUN, f"rank {rank} {begun.words}, but rank {gone} has ended without that")
 
     def _begin(self, rank: int, message: Begun) -> None:
         record = self._records.setdefault(message.number, _Record())
         record.begun[rank] = message
         if record.abandoned is not None:
-            self._forget_if_over(message.number, record)
+            if message.program and message.program not in record.abandoned.programs:
+                self._abandon(message.number, record, record.abandoned.what, record.abandoned.why)
+            else:
+                self._forget_if_over(message.number, record)
             return
         first_rank, first = next(iter(record.begun.items()))
-        if message.failure:
-            self._abandon(message, record, COMPILE, f"rank {rank}: {message.failure}")
+        left = next((each for each, begun in record.begun.items() if begun.what == LEAVE), None)
+        if left is not None:
+            if any(begun.what != LEAVE for begun in record.begun.values()):
+                self._abandon(message.number, record, LEAVE, f"rank {left}: {record.begun[left].failure}")
+            else:  # none waits
+                self._forget_if_over(message.number, record)
         elif message.what != first.what or (message.key != first.key and message.what != PARAMETERS):
             both = sorted([(first_rank, first.words), (rank, message.words)])
             told = ", but ".join(f"rank {each} {words}" for each, words in both)
-            self._abandon(message, record, RUN, f"{told}; all ranks must do the same things in the same order")
+            self._abandon(message.number, record, RUN, f"{told}; all ranks must do the same things in the same order")
         elif message.key != first.key:
             self._abandon(
-                message,
+                message.number,
                 record,
                 PARAMETERS,
                 f"parameters must have the same values on all ranks, but those of rank {rank} differ from those of "
                 f"rank {first_rank}",
             )
         elif any(number <= message.number for number in self._gone.values()):
-            self._miss(message, record)
+            self._miss(message.number, record)
         elif len(record.begun) == self._size and message.what != RUN:
             self._agree(message, record)
 
@@ -231,7 +278,7 @@ class Coordinator:
             if not mismatch and self._tag + most > self._most_tag:
                 mismatch = f"this MPI library has {self._most_tag} tags, and earlier programs have used them up"
             if mismatch:
-                self._abandon(message, record, COMPILE, mismatch)
+                self._abandon(message.number, record, COMPILE, mismatch)
                 return
             slots = {rank: begun.slots for rank, begun in sorted(record.begun.items()) if begun.slots is not None}
             told = [
@@ -248,10 +295,18 @@ class Coordinator:
         for rank, agreed in enumerate(told):
             self._send(rank, agreed)
 
-    def _abandon(self, message: Begun, record: _Record, what: str, why: str) -> None:
-        record.abandoned = Abandoned(message.number, what, why)
-        self._tell(record.abandoned)
-        self._forget_if_over(message.number, record)
+    def _abandon(self, number: int, record: _Record, what: str, why: str) -> None:
+        programs = frozenset(each.program for each in record.begun.values() if each.program and what != PARAMETERS)
+        told = record.abandoned = Abandoned(number, what, why, programs)
+        for other in self._records.values():  # runs that are under way end, too
+            runs = {each.program for each in other.begun.values() if each.what == RUN}
+            if other.abandoned is None and runs & programs:
+                other.abandoned = told
+        self._tell(told)
+        for each, other in list(self._records.items()):
+            if other.abandoned is told:
+                self._forget_if_over(each, other)
+        self._halt_next()
 
     def _forget_if_over(self, number: int, record: _Record) -> None:
         if len(record.begun) == self._size:

@@ -71,21 +71,30 @@ class Host:
         self._node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         rank, pid, token = comm.Get_rank(), os.getpid(), os.urandom(_TOKEN_BYTES)
         file = -1
+        self.processes: dict[int, int] = {}
+        """By rank, descriptors of the processes of other ranks, where the kernel gives them."""
         try:
             with suppress(OSError):  # refused, or too many files are open: MPI carries the messages
-                file = os.memfd_create("ostinato-token", os.MFD_CLOEXEC) if shares else -1
-            shares = file >= 0
-            if shares:
+                file = os.memfd_create("ostinato-token", os.MFD_CLOEXEC)
                 os.write(file, token)
-            told = self._node.allgather((rank, f"/proc/{pid}/fd/{file}", token))
-            # A path can mean another process here, if ranks are in containers of their own.
-            read = {other for other, path, wanted in told if shares and other != rank and _read(path) == wanted}
-            readers = self._node.allgather(read)  # after that, no rank reads this token any more
+            told = self._node.allgather((rank, pid, file, token))
+            # A number can mean another process here, if ranks are in containers of their own.
+            read = {
+                other: number
+                for other, number, theirs, wanted in told
+                if file >= 0 and other != rank and _read(f"/proc/{number}/fd/{theirs}") == wanted
+            }
+            with suppress(OSError):
+                for other, number in read.items():
+                    self.processes[other] = os.pidfd_open(number)  # it runs: its part in the next call is to come
+            readers = self._node.allgather(set(read))  # after that, no rank reads this token any more
         finally:
             if file >= 0:
                 os.close(file)
         self.ranks = frozenset(
-            other for (other, *_), theirs in zip(told, readers, strict=True) if other in read and rank in theirs
+            other
+            for (other, *_), theirs in zip(told, readers, strict=True)
+            if shares and other in read and rank in theirs
         )
         """The other ranks with which this one can share memory."""
 

@@ -125,6 +125,23 @@ def abort_on_uncaught(MPI: ModuleType) -> None:
     sys.excepthook = tell_and_abort
 
 
+def lost_rank(MPI: ModuleType, comm: Any, code: int) -> int | None:
+    """Return the least rank that has died, given the code of a failed call; if none has, end the job."""
+    try:
+        failed = comm.Get_failed()  # of ULFM (Bland and others 2013)
+        found: list[int] = MPI.Group.Translate_ranks(failed, list(range(failed.Get_size())), comm.Get_group())
+    except (MPI.Exception, NotImplementedError):
+        found = []
+    if found:
+        return min(found)
+    if MPI.Get_error_class(code) in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+        return None
+    sys.stderr.write(f"ostinato: MPI cannot carry the messages of a program: {MPI.Get_error_string(code)}\n")
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
+    return None
+
+
 def open_messenger(MPI: ModuleType, comm: Any) -> _core.messages.Messenger:
     """Return what carries messages over a communicator, which is used for nothing else."""
     size = MPI._sizeof(MPI.Comm)

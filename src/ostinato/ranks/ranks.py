@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -18,13 +20,12 @@ from ostinato.graph.capture import current_graph
 from ostinato.graph.messages import message_body
 from ostinato.graph.ring import AbstractArray
 from ostinato.graph.tracer import untrace
-from ostinato.ranks.agreement import Agreement
+from ostinato.ranks.agreement import Agreement, JudgeFailure
 from ostinato.ranks.array import DistributedArray
 from ostinato.ranks.channels import Common, End, find_mismatch
-from ostinato.ranks.coordinator import COMPILE, OPEN
 from ostinato.ranks.fold import record_fold
 from ostinato.ranks.host import Host, Inbox
-from ostinato.ranks.launch import abort_on_uncaught, check_communicator, find_mpi, open_messenger
+from ostinato.ranks.launch import abort_on_uncaught, check_communicator, find_mpi, lost_rank, open_messenger
 from ostinato.text import brief
 
 if TYPE_CHECKING:
@@ -92,32 +93,42 @@ class Ranks:
             check_communicator(MPI, comm)
             if comm.Get_size() > 1:
                 self._comm = comm.Dup()
-                self._share_host(MPI, transport)
+                processes = self._share_host(MPI, transport)
         if self._comm is None:
             self._open(_core.messages.messenger_to_itself(), 0, 1, progress)
         else:
             assert MPI is not None
-            most_tag = self._comm.Get_attr(MPI.TAG_UB)
             messenger = open_messenger(MPI, self._comm)
-            self._open(messenger, self._comm.Get_rank(), self._comm.Get_size(), progress, most_tag)
+            for other, descriptor in processes.items():
+                messenger.watch_process(other, descriptor)
+            most_tag, judge = self._comm.Get_attr(MPI.TAG_UB), partial(lost_rank, MPI, self._comm)
+            self._open(messenger, self._comm.Get_rank(), self._comm.Get_size(), progress, judge, most_tag)
             abort_on_uncaught(MPI)
 
     @classmethod
-    def over(cls, messenger: _core.messages.Messenger, rank: int, size: int) -> Ranks:
+    def over(
+        cls, messenger: _core.messages.Messenger, rank: int, size: int, judge_failure: JudgeFailure = lambda _: None
+    ) -> Ranks:
         """Return a rank whose messages something else than MPI carries: for tests."""
         ranks = cls.__new__(cls)
         ranks._comm = ranks._host = None
         ranks._transport = "mpi"
-        ranks._open(messenger, rank, size, "workers")
+        ranks._open(messenger, rank, size, "workers", judge_failure)
         return ranks
 
     def _open(
-        self, messenger: _core.messages.Messenger, rank: int, size: int, progress: Progress, most_tag: int = 2**15 - 1
+        self,
+        messenger: _core.messages.Messenger,
+        rank: int,
+        size: int,
+        progress: Progress,
+        judge_failure: JudgeFailure = lambda _: None,
+        most_tag: int = 2**15 - 1,
     ) -> None:
         self.messenger, self._rank, self._size = messenger, rank, size
         self.progress = progress
         messenger.by_workers = progress == "workers"
-        self.agreement = Agreement(messenger, rank, size, most_tag) if size > 1 else None
+        self.agreement = Agreement(messenger, rank, size, most_tag, judge_failure) if size > 1 else None
         self._tag = 1  # of the next program's first channel; 0 is that of messages between threads
 
     @property
@@ -362,6 +373,10 @@ class Ranks:
         graph = self._graph("fold")
         return record_fold(graph, untrace(parts), untrace(out), op)
 
+    def part(self) -> AbstractContextManager[None]:
+        """Do this rank's part in what all ranks do: if it raises, the other ranks do not wait for it."""
+        return nullcontext() if self.agreement is None else self.agreement.part()
+
     def open_channels(self, ends: Sequence[End], common: Common, traffic: _core.messages.Traffic) -> None:
         """Open a program's channels; raise `GraphError` if ranks' programs do not fit together."""
         if self.agreement is None:
@@ -375,31 +390,36 @@ class Ranks:
             agreed = self.agreement.compile(ends, common, None if inbox is None else inbox.slots)
             traffic.first_tag = agreed.tag
             if agreed.opens:
-                try:
-                    if self._host is not None:
-                        self._host.open(traffic.channels(), self._rank, agreed.slots)
-                except BaseException as error:
-                    self.agreement.fail(OPEN, error)
-                    raise
+                if self._host is not None:
+                    self._host.open(traffic.channels(), self._rank, agreed.slots)
                 self.agreement.open()
         finally:
             if inbox is not None:
                 inbox.close()
 
     def _prepare(self, traffic: _core.messages.Traffic) -> Inbox | None:
-        if self._host is None or self.agreement is None:
+        if self._host is None:
             return None
-        try:
-            return self._host.prepare(traffic.channels(), self._transport == "shared")
-        except BaseException as error:
-            self.agreement.fail(COMPILE, error)
-            raise
+        return self._host.prepare(traffic.channels(), self._transport == "shared")
 
-    def _share_host(self, MPI: Any, transport: TransportName) -> None:
-        """Find the ranks of this host, and share out its cores."""
+    def _share_host(self, MPI: Any, transport: TransportName) -> dict[int, int]:
+        """Find the ranks of this host, and share out its cores; return descriptors of the other ranks' processes."""
         host = Host(MPI, self._comm, transport != "mpi")
         share = host.split_cores(usable_cores())
         host.leave()
+        try:
+            self._check_transport(transport, host)
+        except BaseException:
+            for descriptor in host.processes.values():
+                os.close(descriptor)
+            raise
+        if host.ranks:
+            self._host = host
+        if share is not None:
+            use_cores(*share)
+        return host.processes
+
+    def _check_transport(self, transport: TransportName, host: Host) -> None:
         told = self._comm.allgather((transport, len(host.ranks)))
         names, near = [name for name, _ in told], [count for _, count in told]
         other = next((rank for rank, name in enumerate(names) if name != names[0]), None)
@@ -413,10 +433,6 @@ class Ranks:
                 f"transport='shared' must be used where all ranks can share memory, but rank {near.index(min(near))} "
                 f"can with {min(near)} of {len(near) - 1} others; leave it at 'auto'"
             )
-        if host.ranks:
-            self._host = host
-        if share is not None:
-            use_cores(*share)
 
     def __repr__(self) -> str:
         return f"<Ranks: rank {self._rank} of {self._size}>"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import ContractError, PoisonError, TaskError, describe_error
+from ostinato.ranks.agreement import lost_error
 from ostinato.ranks.coordinator import Ended, Failure, Verdict
 from ostinato.text import counted
 
@@ -27,29 +29,38 @@ class SharedRuns:
         ops: Sequence[Op],
         traffic: _core.messages.Traffic,
         outcome: Callable[[_core.Run, Sequence[Op]], int | BaseException],
+        in_flight: Callable[[], list[_core.Run]],
     ) -> None:
         self._agreement, self._rank, self._ops, self._traffic = agreement, rank, ops, traffic
         self._outcome = outcome  # how a run of these operations ended on this rank
-        self._key = traffic.first_tag  # equal on all ranks, and of this program only
+        self.in_flight = in_flight
+        self.key = traffic.first_tag
         self._name = f"the program that begins with {ops[0].name!r} at {ops[0].call_site}" if ops else "a program"
         self._verdicts: dict[int, Verdict] = {}  # of runs that did not end well
         self._abandoned = ""
+        self._closed = False
+        agreement.add(self)
+
+    def part(self) -> AbstractContextManager[None]:
+        """Do this rank's part in a run: if it cannot, the other ranks do not wait for it."""
+        return self._agreement.part(self)
 
     def begin(self, submit: Callable[[], _core.Run], steps: int, stops: bool) -> _core.Run:
         """Submit a run."""
         self._check()
         words = f"runs {counted(steps, 'step')} of {self._name}" + ("" if stops else ' with on_error="continue"')
-        return self._agreement.begin(submit, self, (self._key, steps, stops), words)
+        return self._agreement.begin(submit, self, (self.key, steps, stops), words)
 
     def check_parameters(self, params: Mapping[str, Any]) -> None:
         """Raise `ValueError` if other ranks give a run other parameters."""
         self._check()
-        self._agreement.check_parameters(_digest(params), f"gives parameters for a run of {self._name}")
+        self._agreement.check_parameters(self, _digest(params), f"gives parameters for a run of {self._name}")
 
     def close(self, wait: bool) -> None:
-        """Close the program on all ranks."""
-        if not self._abandoned:
-            self._agreement.close(self._key, f"closes {self._name}", wait)
+        """Close the program on all ranks; a second time, do nothing."""
+        closed, self._closed = self._closed, True
+        if not (closed or self._abandoned):
+            self._agreement.close(self, f"closes {self._name}", wait)
 
     def outcome_of(self, run: _core.Run, own: int | BaseException) -> int | BaseException:
         """Return how a run ended on all ranks together, given how it ended on this one."""
@@ -58,6 +69,8 @@ class SharedRuns:
             return own
         if isinstance(own, KeyboardInterrupt | SystemExit):
             return own
+        if verdict.lost is not None:
+            return lost_error(verdict.lost)
         if verdict.contract:
             return ContractError(verdict.contract)
         if verdict.failure is not None:
@@ -92,6 +105,7 @@ class SharedRuns:
         self._traffic.abandon()
 
     def _check(self) -> None:
+        self._agreement.check()
         if self._abandoned:
             raise ContractError(f"this program cannot run any more, since ranks used it differently: {self._abandoned}")
 

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
@@ -292,17 +293,10 @@ class Engine:
         self.unretrieved = Unretrieved()
         self.binding: Rebinding | None = None  # made with the first rebind
         processors = len(workers.cpus)
-        try:
-            if graph.group is not None and runs not in ("pipelined", "once"):
-                raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {runs!r}")
-            made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
-            self.kept = LoadedExecutable(workers, made, None, runs, None)
-        except BaseException as error:
-            if graph.group is not None and graph.group.agreement is not None:
-                from ostinato.ranks.coordinator import COMPILE
-
-                graph.group.agreement.fail(COMPILE, error)
-            raise
+        if graph.group is not None and runs not in ("pipelined", "once"):
+            raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {runs!r}")
+        made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
+        self.kept = LoadedExecutable(workers, made, None, runs, None)
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
         self._use(self.kept)
@@ -337,7 +331,9 @@ class Engine:
         group.open_channels(find_ends(made.step.nodes, triples), made.step.common, traffic)
         self.core.join(traffic)
         if group.agreement is not None:
-            self.shared = SharedRuns(group.agreement, group.rank, made.step.nodes, traffic, outcome)
+            self.shared = SharedRuns(
+                group.agreement, group.rank, made.step.nodes, traffic, outcome, self.core.in_flight
+            )
 
     @property
     def depends_on_others(self) -> bool:
@@ -425,7 +421,8 @@ class Engine:
             if self.runs in _LINKED or self.shared is not None:
                 if waits and _core.serving():
                     raise ContractError(f"replay inside a task: {MUST_NOT_WAIT}")
-                core, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
+                with nullcontext() if self.shared is None else self.shared.part():
+                    core, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
                 started = core.follow(run) if waits and run is not None else run
             else:
                 start = self.core.replay if waits else self.core.submit
@@ -516,6 +513,14 @@ class Engine:
 
     def close(self, cancel: bool) -> None:
         """Wait for the runs, cancelled before if `cancel`, and let go of the arrays."""
+        try:
+            self._close(cancel)
+        except BaseException:  # interrupted: other ranks do not wait for this one
+            if self.closed and self.shared is not None and not self.workers.core.forked:
+                self.shared.close(wait=False)
+            raise
+
+    def _close(self, cancel: bool) -> None:
         forked = self.workers.core.forked
         with self._lock:
             if self._ended:

@@ -6,6 +6,7 @@ import gc
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
@@ -620,6 +621,20 @@ def compile_graph(
 
     `remembers`: what replays teach is for others, too, and what they have taught is used.
     """
+    with nullcontext() if graph.group is None else graph.group.part():
+        return _compile(graph, machine, runs, lanes, adapt, costing, remembers, step_function)
+
+
+def _compile(
+    graph: Graph,
+    machine: Machine | None,
+    runs: Runs,
+    lanes: int | None,
+    adapt: bool,
+    costing: Costing,
+    remembers: bool,
+    step_function: StepFunction | None,
+) -> Program:
     if machine is None:
         machine = default_machine()
     if not isinstance(machine, Machine):

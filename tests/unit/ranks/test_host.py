@@ -57,32 +57,37 @@ def host(rank: int, *others: int) -> Host:
     return made
 
 
-def file_with(token: bytes) -> str:
+def file_with(token: bytes) -> int:
     file = os.memfd_create("test")
     os.write(file, token)
-    return f"/proc/{os.getpid()}/fd/{file}"
+    return file
+
+
+OWN = os.getpid()
 
 
 class TestWhoSharesMemory:
     def test_those_that_can_read_each_other(self) -> None:
         good, wrong = file_with(b"a" * 16), file_with(b"b" * 16)
         told = {
-            0: (0, good, b"a" * 16),
-            2: (2, wrong, b"c" * 16),  # the path means another process here
-            3: (3, "/proc/0/fd/0", b"d" * 16),
-            4: (4, good, b"a" * 16),  # it cannot read ours
+            0: (0, OWN, good, b"a" * 16),
+            2: (2, OWN, wrong, b"c" * 16),  # the number means another process here
+            3: (3, 0, 0, b"d" * 16),
+            4: (4, OWN, good, b"a" * 16),  # it cannot read ours
         }
         found = Host(MPI, Node(1, [told, {0: {1}, 2: {1}, 3: {1}, 4: set()}]), True)
         assert found.ranks == {0}
+        assert set(found.processes) == {0, 4}
+        assert not [each for each in found.processes.values() if os.close(each)]  # type: ignore[func-returns-value]
 
     def test_a_pipe_of_another_process_is_not_read(self) -> None:
         read, write = os.pipe()
-        told = {0: (0, f"/proc/{os.getpid()}/fd/{read}", b"a" * 16)}
+        told = {0: (0, OWN, read, b"a" * 16)}
         assert not Host(MPI, Node(1, [told, {0: {1}}]), True).ranks
         os.close(read), os.close(write)
 
     def test_nobody_where_no_file_can_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = {0: (0, file_with(b"a" * 16), b"a" * 16)}
+        told = {0: (0, OWN, file_with(b"a" * 16), b"a" * 16)}
 
         def refuse(*_: object) -> int:
             raise PermissionError("refused")
@@ -91,9 +96,12 @@ class TestWhoSharesMemory:
         assert not Host(MPI, Node(1, [told, {0: {1}}]), True).ranks
 
     def test_nobody_who_leaves_it_to_mpi(self) -> None:
-        told = {0: (0, file_with(b"a" * 16), b"a" * 16)}
-        assert not Host(MPI, Node(1, [told, {0: {1}}]), False).ranks
-        assert not Host(MPI, Node(1, [{0: (0, "/proc/1/fd/-1", b"a" * 16)}, {0: set()}]), True).ranks
+        told = {0: (0, OWN, file_with(b"a" * 16), b"a" * 16)}
+        found = Host(MPI, Node(1, [told, {0: {1}}]), False)
+        assert not found.ranks
+        assert list(found.processes) == [0]  # but it is noticed when one ends
+        os.close(found.processes[0])
+        assert not Host(MPI, Node(1, [{0: (0, 1, -1, b"a" * 16)}, {0: set()}]), True).ranks
 
 
 @pytest.mark.parametrize(
