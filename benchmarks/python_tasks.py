@@ -46,6 +46,10 @@ def _empty_of_two(source: object, target: object) -> None:
     pass
 
 
+def _empty_of_four(source: object, target: object, given: object, step: object) -> None:
+    pass
+
+
 def _verify(pattern: Pattern, flat: Flat, name: str, start: Start) -> None:
     """Check that three steps call every function three times."""
     counts = [0] * flat.n_ops
@@ -85,6 +89,29 @@ def _compare_with_arrays(context: Context) -> None:
         context.compare("python", "16 tasks of 2 arrays", contestants, LOOP)
 
 
+def _compare_with_steps(context: Context) -> None:
+    """Tasks of two arrays that also get a parameter and the step number."""
+    pairs = list(zip(*np.zeros((2, 16, 8)), strict=True))
+
+    def loop(steps: int) -> None:
+        given = 2.0
+        for step in range(steps):
+            for source, target in pairs:
+                _empty_of_four(source, target, given, step)
+
+    graph = ost.Graph()
+    for source, target in pairs:
+        given = graph.param("given")
+        graph.task(_empty_of_four, source, target, given, ost.step, access=(ost.Read, ost.Write, None, None))
+    with graph.compile(context.machine) as program:
+        program.replay(100, given=1.0)
+        contestants = [
+            Contestant(OURS, lambda steps: program.replay(steps, given=2.0), len(pairs)),
+            Contestant(LOOP, loop, len(pairs)),
+        ]
+        context.compare("python", "16 tasks of 2 arrays, a parameter and the step number", contestants, LOOP)
+
+
 def run(context: Context) -> None:
     """Time every pattern; Ray last, because its own processes would disturb the others."""
     present = {name for name in _PEERS if name not in _MODULES or find_spec(_MODULES[name])}
@@ -96,6 +123,7 @@ def run(context: Context) -> None:
                 _verify(pattern, flatten(pattern), name, start)
         _compare(context, pattern.name, pattern, everybody)
     _compare_with_arrays(context)
+    _compare_with_steps(context)
     if RAY in present and not context.quick:
         pattern = stencil(16)
         _compare(context, f"{pattern.name}, beside Ray", pattern, {**everybody, RAY: python_peers.ray})

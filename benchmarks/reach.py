@@ -69,7 +69,7 @@ def _python(median: dict[tuple[str, str, str], float]) -> list[Target]:
         return {case: ratio for case, ratio in ratios.items() if ratio}
 
     found = []
-    for peer, wanted in ((python_tasks.LOOP, 1.0), (python_tasks.POOL, 100.0), (python_tasks.DASK, 100.0)):
+    for peer, wanted in ((python_tasks.LOOP, 1.25), (python_tasks.POOL, 100.0), (python_tasks.DASK, 100.0)):
         if ratios := against(peer):
             case = min(ratios, key=ratios.__getitem__)
             found.append(Target(f"Python tasks, worst pattern ({case}): {peer} to ours", ratios[case], wanted, False))

@@ -84,6 +84,7 @@ using PythonEntry = std::tuple<std::uint32_t, nb::object, nb::object, nb::tuple,
 PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& indices, const nb::list& entries) {
     PythonOwned<PythonPlan> plan(new PythonPlan);
     plan->index.assign(schedule.n_stored, 0);
+    plan->step_numbers.resize(schedule.lanes.size());
     std::vector<std::pair<std::uint32_t, PythonPlan::Patch>> patches;
     for (nb::handle entry : entries) {
         const auto [id, callable, keywords, phases, period_class, steps, values] = nb::cast<PythonEntry>(entry);
@@ -109,6 +110,9 @@ PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& 
         for (nb::handle position : steps)
             plan->step_positions.push_back(nb::cast<std::uint32_t>(position));
         op.step_end = static_cast<std::uint32_t>(plan->step_positions.size());
+        if (op.step_begin != op.step_end)
+            plan->step_numbers[indices.lane_of.at(id)].wanted = true;
+        plan->for_step_entries(op, [](PyObject*& entry) { Py_CLEAR(entry); });
         const auto index = static_cast<std::uint32_t>(plan->ops.size());
         for (nb::handle patch : values) {
             const auto [position, value] = nb::cast<std::tuple<std::uint32_t, std::uint32_t>>(patch);
@@ -118,7 +122,6 @@ PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& 
         plan->ops.push_back(op);
     }
     plan->patch_begin = by_lane(patches, schedule.lanes.size(), plan->patches);
-    plan->step_numbers.resize(schedule.lanes.size());
     return plan;
 }
 

@@ -138,7 +138,8 @@ bool call_recording(Worker& worker, Lane& lane, std::uint32_t position, StreamHa
             own[at] = stream;
         }
         const Issuing here(*run.plan->device);
-        result = plan.call(op, lane.index, phase, run.user_step(lane.step));
+        if (PyObject* const step = plan.number_of(lane.index, run.user_step(lane.step)))
+            result = plan.call(op, phase, step);
         for (const std::uint32_t at : body.positions)
             own[at] = usual;
     }

@@ -53,7 +53,9 @@ ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
             {
                 const EndingWaits ending(run->aborted);
                 const InTask here(python, run.get());
-                if (PythonReference::steal(run->plan->python->call(op, lane, phase, user_step)).get() == nullptr)
+                PyObject* const number = run->plan->python->number_of(lane, user_step);
+                if (number == nullptr ||
+                    PythonReference::steal(run->plan->python->call(op, phase, number)).get() == nullptr)
                     signal.failure = take_exception();
             }
             if (signal.failure && run->aborted.load(std::memory_order_acquire) && raised_cancelled(*signal.failure)) {

@@ -85,9 +85,13 @@ std::uint32_t call_python(Worker& worker, Lane& lane, std::uint32_t begin, std::
     PythonPlan& plan = *run.plan->python;
     worker.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
     const InTask here(worker.python, &run);
+    PyObject* const number = plan.number_of(lane.index, user_step);
+    const PythonOp* const ops = plan.ops.data();
+    const std::uint32_t* const index = plan.index.data() + lane.order->first;
+    const std::uint32_t* const phase = lane.phase.data();
     for (std::uint32_t at = begin; at < end; ++at) {
-        const PythonOp& op = plan.ops[plan.index[lane.order->first + at]];
-        PyObject* const result = plan.call(op, lane.index, lane.phase[op.period_class], user_step);
+        const PythonOp& op = ops[index[at]];
+        PyObject* const result = number == nullptr ? nullptr : plan.call(op, phase[op.period_class], number);
         if (result == nullptr) [[unlikely]] {
             failure = take_exception();
             return at + 1;

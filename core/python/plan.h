@@ -40,7 +40,9 @@ private:
 };
 
 // One operation with a Python body. `arguments` of PythonPlan holds, for each phase of its ring period, one free entry
-// (which the callee may use) and `n_arguments` entries, the last ones for the keywords.
+// (which the callee may use) and `n_arguments` entries, the last ones for the keywords. Those that are step numbers are
+// borrowed from `step_numbers`: they are written before each call, and counting references to what all calls of a step
+// are given would make each wait for the one before.
 struct PythonOp {
     PyObject* callable = nullptr;  // owned by PythonPlan::held
     PyObject* keywords = nullptr;  // a tuple or null; likewise
@@ -52,12 +54,25 @@ struct PythonOp {
     std::uint16_t n_phases = 1;
 };
 
+// PyObject_Vectorcall, which checks after each call that a value or an error came back, but not both. That need not be
+// asked of functions of the interpreter's own.
+inline PyObject* call_vector(PyObject* callable, PyObject* const* arguments, std::size_t count, PyObject* keywords) {
+#ifndef Py_LIMITED_API
+    if (PyFunction_Check(callable)) [[likely]]
+        return reinterpret_cast<PyFunctionObject*>(callable)->vectorcall(callable, arguments, count, keywords);
+#endif
+    return PyObject_Vectorcall(callable, arguments, count, keywords);
+}
+
 class PythonPlan {
 public:
     PythonPlan() = default;
     PythonPlan(const PythonPlan& other)
         : ops(other.ops), index(other.index), arguments(other.arguments), step_positions(other.step_positions),
           patches(other.patches), patch_begin(other.patch_begin), step_numbers(other.step_numbers.size()) {
+        for (std::size_t lane = 0; lane < step_numbers.size(); ++lane)
+            step_numbers[lane].wanted = other.step_numbers[lane].wanted;
+        forget_steps();
         for (PyObject* argument : arguments)
             Py_XINCREF(argument);
         for (const PythonReference& reference : other.held)
@@ -65,6 +80,7 @@ public:
     }
     PythonPlan& operator=(const PythonPlan&) = delete;
     ~PythonPlan() {
+        forget_steps();
         for (PyObject* argument : arguments)
             Py_XDECREF(argument);
     }
@@ -73,37 +89,57 @@ public:
     };
     std::vector<PythonOp> ops;
     std::vector<std::uint32_t> index;  // by index: which of `ops`
-    std::vector<PyObject*> arguments;  // owned
+    std::vector<PyObject*> arguments;  // owned, but for step numbers
     std::vector<std::uint32_t> step_positions;
     std::vector<Patch> patches;              // sorted by lane
     std::vector<std::uint32_t> patch_begin;  // by lane
-    // By lane, the last step number that an operation of it was given: one object for all that are given the same.
+    // By lane, the number of the step that it is in: one object for all operations that are given it.
     struct StepNumber {
-        std::uint64_t step = 0;
-        PythonReference object;
+        bool wanted = false;
+        std::uint64_t step = UINT64_MAX;
+        PythonReference object{Py_None};
     };
     std::vector<StepNumber> step_numbers;
     std::vector<PythonReference> held;
 
-    // Calls `op`, which is of a lane, with the arguments of a phase. A new reference, or null: the error is set.
-    PyObject* call(const PythonOp& op, std::uint32_t lane, std::uint32_t phase, std::uint64_t user_step) {
-        PyObject** const own = &arguments[op.first + phase * (op.n_arguments + 1)];
-        if (op.step_begin != op.step_end) {
-            StepNumber& number = step_numbers[lane];
-            if (number.step != user_step || number.object.get() == nullptr) {
-                number.object = PythonReference::steal(PyLong_FromUnsignedLongLong(user_step));
-                number.step = user_step;
-                if (number.object.get() == nullptr)
-                    return nullptr;
-            }
-            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
-                Py_XDECREF(std::exchange(own[step_positions[i]], Py_NewRef(number.object.get())));
+    // Leaves no borrowed reference in `arguments`.
+    void forget_steps() {
+        for (const PythonOp& op : ops)
+            for_step_entries(op, [](PyObject*& entry) { entry = nullptr; });
+    }
+
+    // The step number as an object, borrowed, for the operations of a lane that are called in this step; null: the
+    // error is set. Nothing that matters where none of them wants it.
+    PyObject* number_of(std::uint32_t lane, std::uint64_t user_step) {
+        StepNumber& number = step_numbers[lane];
+        if (number.wanted && number.step != user_step) {
+            auto object = PythonReference::steal(PyLong_FromUnsignedLongLong(user_step));
+            if (object.get() == nullptr)
+                return nullptr;
+            number.object = std::move(object);
+            number.step = user_step;
         }
+        return number.object.get();
+    }
+
+    // Calls `op` with the arguments of a phase and the number of the step. A new reference, or null: the error is set.
+    PyObject* call(const PythonOp& op, std::uint32_t phase, PyObject* number) {
+        PyObject** const own = &arguments[op.first + phase * (op.n_arguments + 1)];
+        for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
+            own[step_positions[i]] = number;
         StaysInCall here;
         PyObject* const result =
-            PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+            call_vector(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
         here.returned();
         return result;
+    }
+
+    // Calls `change` with each entry of `op` that is a step number, in every phase.
+    template <class Change>
+    void for_step_entries(const PythonOp& op, Change change) {
+        for (std::uint32_t phase = 0; phase < op.n_phases; ++phase)
+            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
+                change(arguments[op.first + phase * (op.n_arguments + 1) + step_positions[i]]);
     }
 
     // Puts `value` (borrowed) at `position` of every phase. Whether it differs from what was there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import operator
 import weakref
@@ -124,6 +125,37 @@ def test_objects_are_let_go_after_their_runs(machine):
             program.replay(o=None)
         gc.collect()
         assert [ref() for ref in refs] == [None] * 5
+
+
+@pytest.mark.parametrize("runs", ["pipelined", "concurrent"])
+def test_step_numbers_that_tasks_keep(runs, machine):
+    """Numbers beyond those that Python has ready, on several lanes, with rings of two and three, from 10^9 on."""
+    kept: list[list[tuple[int, float, int]]] = [[] for _ in range(6)]
+    rings = [ost.ring(*np.arange(float(2 + lane % 2)).reshape(-1, 1)) for lane in range(6)]
+    g = ost.Graph()
+    for lane, ring in enumerate(rings):
+        keep = kept[lane]
+        # A function, and a callable of another kind.
+        g.task(
+            lambda x, again, step, keep=keep: keep.append((step, float(x[0]), again)),
+            ring[0],
+            ost.step,
+            ost.step,
+            access=(ost.Read, None, None),
+        )
+        g.task(functools.partial(note(keep), "also"), ring[1], ost.step, access=(ost.Read, None))
+    with g.compile(machine, runs=runs, lanes=2) as program:
+        program.reset(10**9)
+        for run in [program.submit(40) for _ in range(5)]:
+            assert run.result(60) == 40
+    del program
+    gc.collect()
+    steps = range(10**9, 10**9 + 200)
+    for lane, keep in enumerate(kept):
+        turns = 2 + lane % 2
+        own = sorted(entry for entry in keep if entry[0] != "also")
+        assert own == [(step, float(step % turns), step) for step in steps]
+        assert sorted(entry[2] for entry in keep if entry[0] == "also") == list(steps)
 
 
 def test_wrong_parameters_leave_nothing_behind(machine):
