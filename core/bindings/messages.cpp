@@ -143,6 +143,12 @@ void bind_messages(nb::module_& parent) {
         .def_prop_ro("peer", [](const ChannelHandle& self) { return self.channel->peer; })
         .def_prop_ro("number", [](const ChannelHandle& self) { return self.channel->number; })
         .def_prop_ro(
+            "slots", [](const ChannelHandle& self) { return self.channel->slots(); },
+            "How many messages it has memory for.")
+        .def_prop_ro(
+            "is_shared", [](const ChannelHandle& self) { return self.channel->is_shared(); },
+            "Whether both ends map that memory, so that no transport carries them.")
+        .def_prop_ro(
             "shared_bytes", [](const ChannelHandle& self) { return self.channel->shared_bytes(); },
             "How much memory its slots take between ranks of one host.")
         .def(

@@ -69,10 +69,11 @@ bool external_waits(Worker& worker, Lane& lane, std::uint32_t position, bool poi
     const std::uint32_t op = lane.order->ops[position];
     ExternalContext context = context_of(worker, lane, position);
     context.skipped = poisoned;
-    if (run.trace && context.signal.since == 0)
+    const ExternalOp& external_op = external(lane, position);
+    if (run.trace && (context.signal.since == 0 || external_op.begins_late()))
         context.signal.since = monotonic_ns();
     worker.python.release();
-    ExternalOp::Outcome outcome = external(lane, position).advance(context);
+    ExternalOp::Outcome outcome = external_op.advance(context);
     if (outcome.result == ExternalOp::Result::kBlocked)
         return true;
     Status status = poisoned ? Status::kPoisoned : Status::kOk;

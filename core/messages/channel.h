@@ -53,6 +53,8 @@ public:
     // `bytes`: of each message.
     Channel(std::shared_ptr<Traffic> traffic, bool sends, int peer, std::int32_t number, std::size_t bytes);
 
+    std::size_t slots() const { return slots_.size(); }
+    bool is_shared() const { return shared_ != nullptr; }
     // How much memory the slots take between ranks of one host: whole pages.
     std::size_t shared_bytes() const;
     // Has the slots in a file that the other end maps as well, before the first run. All is zeros there. Throws
@@ -112,6 +114,7 @@ public:
     Outcome advance(ExternalContext context) const override;
     // The other rank counts on the message, or sends it, whatever becomes of this operation.
     bool firm() const override { return true; }
+    bool begins_late() const override { return true; }
     std::string waits_for(const Plan& plan, const Run& run, std::uint64_t step) const override;
 
 private:

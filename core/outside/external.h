@@ -84,6 +84,8 @@ public:
     virtual void skip(ExternalContext) const {}
     // What it waits for is at work on the program's arrays: it is never skipped.
     virtual bool firm() const { return false; }
+    // A trace has it begin when the call of `advance` began that did it, and not when it began to wait.
+    virtual bool begins_late() const { return false; }
     // Adds what it does at the barriers that `run` was given to what the run does there.
     virtual void attend(const Run&) const {}
     // What it waits for, for people. `plan` is that of the run, which lets go of it at its end.

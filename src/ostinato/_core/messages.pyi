@@ -78,6 +78,14 @@ class Channel:
     def number(self) -> int: ...
 
     @property
+    def slots(self) -> int:
+        """How many messages it has memory for."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether both ends map that memory, so that no transport carries them."""
+
+    @property
     def shared_bytes(self) -> int:
         """How much memory its slots take between ranks of one host."""
 

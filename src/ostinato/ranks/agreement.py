@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
+import queue
 import threading
 import time
 from collections import deque
@@ -20,12 +21,14 @@ from ostinato.ranks.coordinator import (
     CLOSE,
     COMPILE,
     EXIT,
+    GATHER,
     LEAVE,
     OPEN,
     PARAMETERS,
     RUN,
     Abandoned,
     Agreed,
+    Asked,
     Begun,
     Bound,
     Coordinator,
@@ -37,6 +40,7 @@ from ostinato.ranks.coordinator import (
     Message,
     Missing,
     Stop,
+    Time,
     ToCoordinator,
     Verdict,
 )
@@ -46,6 +50,9 @@ _log = logging.getLogger("ostinato")
 _ERRORS = {COMPILE: GraphError, PARAMETERS: ValueError}
 _EXIT_SECONDS = 5.0  # for the last messages to leave this process
 _LOST_EXIT_SECONDS = 0.5  # the same where a rank has died: what is meant for it does not leave
+
+
+_CLOCK_LOOKS, _CLOCK_SECONDS = 16, 2.0  # at the clock of rank 0, and for how long an answer is waited for
 
 
 class Shared(Protocol):
@@ -112,6 +119,7 @@ class Agreement:
         self._own: deque[tuple[bool, Message]] = deque()  # from this rank to itself: whether it is for the coordinator
         self._coordinator = Coordinator(size, most_tag, self._tell) if rank == 0 else None
         self.ended = False
+        self._times: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # on rank 0, and when that arrived here
         self._thread = threading.Thread(target=self._serve, name="ostinato ranks", daemon=True)
         self._thread.start()
         _all.append(self)
@@ -149,6 +157,29 @@ class Agreement:
         """Take note of a program that was compiled."""
         with self._lock:
             self._programs[program.key] = program
+
+    def gather(self, data: bytes, words: str) -> Sequence[bytes]:
+        """Return what all ranks give, by rank."""
+        return self._together(Begun(0, GATHER, None, words, data=data)).data
+
+    def compare_clocks(self) -> tuple[int, int]:
+        """Return how many ns the clock of rank 0 is ahead of this rank's, and by how much that may be wrong at most.
+
+        The answer that comes soonest tells: it was given between the question and its arrival (Cristian 1989).
+        """
+        best, error = 0, -1
+        for look in range(_CLOCK_LOOKS):
+            begin = time.monotonic_ns()
+            with self._lock:
+                self._tell(0, Asked(look))
+                self._hear_own()
+            try:
+                there, arrived = self._times.get(timeout=_CLOCK_SECONDS)
+            except queue.Empty:
+                break
+            if error < 0 or arrived - begin < 2 * error:
+                best, error = there - (begin + arrived) // 2, (arrived - begin) // 2
+        return best, error
 
     def check_parameters(self, program: Shared, digest: bytes, words: str) -> None:
         """Raise `ValueError` if the parameters of a run differ between ranks."""
@@ -298,6 +329,12 @@ class Agreement:
             self._tell(0, entry.program.report(run, number))
 
     def _hear(self, source: int, to_coordinator: bool, message: Message) -> None:
+        if isinstance(message, Asked):
+            self._tell(source, Time(message.number, time.monotonic_ns()))
+            return
+        if isinstance(message, Time):
+            self._times.put((message.ns, time.monotonic_ns()))
+            return
         if to_coordinator and self._lost is not None:
             return  # it is known what becomes of everything
         if to_coordinator:

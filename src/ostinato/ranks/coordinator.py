@@ -22,6 +22,7 @@ from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End, find_differe
 from ostinato.ranks.host import Slots
 
 COMPILE, OPEN, RUN, PARAMETERS, CLOSE, EXIT = "compile", "open", "run", "parameters", "close", "exit"
+GATHER = "gather"
 LEAVE = "leave"  # a rank does not do what the others do
 
 
@@ -44,6 +45,8 @@ class Begun:
     """Of a program, what must be the same on all ranks."""
     slots: Slots | None = None
     """Of a program, the memory for messages that this rank receives from others of its host."""
+    data: bytes = b""
+    """What all ranks are to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,8 @@ class Agreed:
     """Whether some ranks of the program share memory, so that all say next whether they have opened it."""
     slots: Mapping[int, Slots] = field(default_factory=dict)
     """Of ranks that this one sends to through memory."""
+    data: tuple[bytes, ...] = ()
+    """What all ranks gave, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +177,23 @@ class Abandoned:
     """Those that cannot run any more, as nobody knows which of their messages still come."""
 
 
-ToCoordinator: TypeAlias = Begun | Left | Missing | Stop | Halted | Ended
-Message: TypeAlias = ToCoordinator | Halt | Bound | Verdict | Agreed | Abandoned | Lost
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A rank asks what time it is on rank 0."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """It is so late on rank 0, in nanoseconds."""
+
+    number: int
+    ns: int
+
+
+ToCoordinator: TypeAlias = Asked | Begun | Left | Missing | Stop | Halted | Ended
+Message: TypeAlias = ToCoordinator | Halt | Bound | Verdict | Agreed | Time | Abandoned | Lost
 
 
 @dataclass(slots=True)
@@ -291,6 +311,9 @@ class Coordinator:
                 for rank in range(self._size)
             ]
             self._tag += most
+        elif message.what == GATHER:
+            told = [Agreed(message.number, data=tuple(record.begun[rank].data for rank in range(self._size)))]
+            told *= self._size
         del self._records[message.number]
         for rank, agreed in enumerate(told):
             self._send(rank, agreed)

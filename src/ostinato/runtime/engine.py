@@ -27,7 +27,7 @@ from ostinato.runtime.calibrate import recall_host
 from ostinato.runtime.outcome import MUST_NOT_WAIT, deliver, ended, outcome, wait_for_all
 from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.run import Unretrieved
-from ostinato.runtime.trace import make_trace, process_trace
+from ostinato.runtime.trace import gather_traces, make_trace, process_trace
 from ostinato.runtime.workers import report_at_end
 
 if TYPE_CHECKING:
@@ -439,6 +439,24 @@ class Engine:
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
         return make_trace(run, self.executable, self.workers)
+
+    @property
+    def shared_messages(self) -> frozenset[tuple[bool, int]]:
+        """Whether messages are sent, and the other rank, of those that memory carries; none once it is closed."""
+        lowered: Lowered | None = self.lowered
+        if lowered is None or lowered.traffic is None or self.group is None:
+            return frozenset()
+        channels, alone = lowered.traffic.channels(), self.group.size == 1
+        return frozenset((each.sends, each.peer) for each in channels if each.is_shared or alone)
+
+    def trace_of_ranks(self, run: _core.Run) -> Trace:
+        """Return the trace of a run that all ranks have traced; all call it."""
+        own = self.trace(run)
+        if self.shared is None:
+            return own
+        assert self.group is not None
+        traffic = self.lowered.traffic
+        return gather_traces(own, self.executable.step.nodes, self.group, traffic.channels() if traffic else ())
 
     def note_run(self) -> None:
         """Take note of a run outside the core; raise if the program may be run once, and has been."""

@@ -383,6 +383,9 @@ class Program:
     ) -> Trace:
         """Run steps like `replay`, and return when each operation ran, and on which thread.
 
+        All ranks call it, and all get the trace of all ranks, by the clock of rank 0. Ranks of one host have the same
+        clock. For others it is estimated how far theirs is off; ``trace.ranks`` says how wrong that may be.
+
         Parameters
         ----------
         steps, after, params
@@ -391,7 +394,7 @@ class Program:
         params = merge_params(params, more_params)
         run = cast("_core.Run", self._engine.submit(steps, after, 0, True, params, True, waits=True))
         self._engine.deliver(run)
-        return self._engine.trace(run)
+        return self._engine.trace_of_ranks(run)
 
     def retune(
         self, steps: int = 1000, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
@@ -502,7 +505,16 @@ class Program:
         engine, workers = self._engine, self._engine.workers
         adapter = engine.adapter
         adapting = [f"not: {self._stays or 'it was retuned'}"] if adapter is None else adapter.describe()
-        return explain(engine.kept.executable, workers.crowded, len(workers.cpus), adapting, segments_of(engine.plans))
+        group = engine.group
+        return explain(
+            engine.kept.executable,
+            workers.crowded,
+            len(workers.cpus),
+            adapting,
+            segments_of(engine.plans),
+            engine.shared_messages,
+            group is None or group.messenger.by_workers,
+        )
 
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw the lanes: a row for each, with the operations of a step in their order, by what they should take.

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import os
+import pickle
 import sys
 import threading
 import weakref
@@ -22,6 +23,7 @@ from ostinato.compiler.inserted import InstanceCopy
 from ostinato.compiler.ir import edges_of
 from ostinato.compiler.summary import Summary
 from ostinato.graph.body import Copy, Inserted
+from ostinato.graph.messages import Message
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.text import counted
@@ -29,6 +31,7 @@ from ostinato.view.activity import is_observed
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable, Step
+    from ostinato.graph.messages import Group
     from ostinato.runtime.engine import Engine
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
@@ -89,6 +92,31 @@ def make_trace(run: _core.Run, executable: Executable, workers: Workers) -> Trac
         _edges_of(executable.step),
         run.submitted,
     )
+
+
+def gather_traces(own: Trace, nodes: Sequence[Op], group: Group, channels: Sequence[_core.messages.Channel]) -> Trace:
+    """Return the trace of all ranks, given what this one has recorded. All ranks call it."""
+    from ostinato.ranks.clocks import name_clock
+    from ostinato.view.trace_of_ranks import EndOfMessage, PartOfTrace, join_traces
+
+    slots = {(each.sends, each.peer, each.number): each.slots if each.is_shared else 0 for each in channels}
+    numbers: dict[tuple[bool, int], int] = {}
+    ends = []
+    for op in nodes:
+        if isinstance(op.body, Message):
+            direction = op.body.sends, op.body.peer
+            number = numbers[direction] = numbers.get(direction, -1) + 1
+            ends.append(EndOfMessage(op.index, *direction, slots.get((*direction, number), 0)))
+    name = name_clock()
+    clocks = group.agreement.gather(name.encode(), "traces a program")
+    same = bool(name) and clocks[0] == clocks[group.rank]
+    ahead, error = (0, 0) if same or group.rank == 0 else group.agreement.compare_clocks()
+    room = _MOST_RECORDS // group.size
+    left_out = max(len(own) - room, 0)
+    own = dataclasses.replace(own, records=own.records[:room], dropped=own.dropped + left_out)
+    part = PartOfTrace(own, tuple(ends), ahead, error)
+    parts = group.agreement.gather(pickle.dumps(part), "traces a program")
+    return join_traces([pickle.loads(each) for each in parts], group.rank)
 
 
 def _edges_of(step: Step) -> Edges:
@@ -156,10 +184,13 @@ class ProcessTrace:
         self._of_program: weakref.WeakKeyDictionary[Engine, dict[tuple[str, ...], list[Trace]]]
         self._of_program = weakref.WeakKeyDictionary()
         self._room = _MOST_RECORDS
+        self._rank = 0
 
     def watch(self, engine: Engine, run: _core.Run) -> None:
         """Keep the trace of a run, which may still be going on."""
         with self._lock:
+            if engine.group is not None:
+                self._rank = engine.group.rank
             self._running.append((engine, run))
             self._collect()
 
@@ -174,10 +205,14 @@ class ProcessTrace:
             traces = [_merged(runs) for runs in self._traces]
         if not traces:
             return
+        path = self._path
+        if self._rank:  # ranks have one environment
+            stem, suffix = os.path.splitext(path)
+            path = f"{stem}.rank{self._rank}{suffix}"
         try:
-            trace.save(traces, self._path)
+            trace.save(traces, path)
         except OSError as error:  # the process is ending: nobody is left to catch it
-            print(f"ostinato: OSTINATO_TRACE was not written to {self._path}: {error}", file=sys.stderr)
+            print(f"ostinato: OSTINATO_TRACE was not written to {path}: {error}", file=sys.stderr)
 
     def _collect(self) -> None:
         still_running = []
@@ -225,6 +260,9 @@ def costing_of_trace(trace: Trace) -> Costing:
     """Return the costing that knows what ops took in a trace of the same graph, and lets them run the same variants."""
 
     from ostinato.compiler.variants import replace_variants  # here: few programs get the costs of a trace
+    from ostinato.view.trace_of_ranks import part_of
+
+    trace = part_of(trace, trace.rank)
 
     def costed(summary: Summary) -> Costed:
         ops, traced = summary.ops, _of_graph(trace)

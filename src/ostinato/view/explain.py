@@ -200,13 +200,20 @@ _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 
 
 def explain(
-    executable: Executable, crowded: bool, processors: int, adapting: Iterable[str], segments: Iterable[Segment] = ()
+    executable: Executable,
+    crowded: bool,
+    processors: int,
+    adapting: Iterable[str],
+    segments: Iterable[Segment] = (),
+    shared: frozenset[tuple[bool, int]] = frozenset(),
+    by_workers: bool = True,
 ) -> str:
     """Return what a schedule is, as text.
 
     The machine has so many `processors`, and is `crowded` if there are fewer cores. `adapting` says what was learned
     in replays, or why nothing was. `segments` are the parts of the
-    work for devices that can be captured, with what became of that so far.
+    work for devices that can be captured, with what became of that so far. Messages that are sent or not, and the other
+    rank, are `shared` if memory carries them. `by_workers`: idle workers look for messages.
     """
     nodes, lanes = len(executable.step.nodes), len(executable.lane_ops)
     step = executable.step
@@ -218,7 +225,7 @@ def explain(
         _critical_path(executable),
         _dependences(executable),
         *filter(None, on_devices),
-        *filter(None, [messages(step.nodes)]),
+        *filter(None, [messages(step.nodes, float(step.costs.seconds.max(initial=0)), shared, by_workers)]),
         ["Adapting", *(f"  {line}" for line in adapting)],
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
@@ -229,22 +236,42 @@ def explain(
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
 
 
-def messages(ops: Sequence[Op]) -> list[str]:
-    """Return what this rank sends and receives in a step, by the other rank, and for which operations."""
+_LARGE, _LONG = 2**16, 1e-3
+"""Bytes from which on MPI waits for the other rank before it sends, and seconds between two looks for messages where
+all workers are busy."""
+
+
+def messages(ops: Sequence[Op], longest: float, shared: frozenset[tuple[bool, int]], by_workers: bool) -> list[str]:
+    """Return what this rank sends and receives in a step, by the other rank, for which operations, and how.
+
+    `longest`: seconds that the longest operation takes. The rest is as for `explain`.
+    """
     found: dict[tuple[int, bool], list[Op]] = {}
     for op in ops:
         if isinstance(op.body, Message):
             found.setdefault((op.body.peer, op.body.sends), []).append(op)
-    lines = []
+    lines, largest = [], 0
     for (peer, sends), those in sorted(found.items()):
-        nbytes = sum(each.body.operand.arrays[0].nbytes for each in those if isinstance(each.body, Message))
+        sizes = [each.body.operand.arrays[0].nbytes for each in those if isinstance(each.body, Message)]
         sites = list(dict.fromkeys(f"{op.original.name} at {op.call_site}" for op in those))
         shown = ", ".join(
             [*sites[:_MOST_NAMES], *(rest.strip() for rest in format_rest(len(sites) - _MOST_NAMES, "line"))]
         )
-        to = "to" if sends else "from"
-        lines.append(f"  {to} rank {peer}: {counted(len(those), 'message')}, {size(nbytes)} a step, for {shown}")
-    return ["Messages", *lines[:_MOST], *format_rest(len(lines) - _MOST, "line")] if lines else []
+        to, way = "to" if sends else "from", "memory"
+        if (sends, peer) not in shared:
+            way, largest = "MPI", max(largest, *sizes)
+        told = f"{counted(len(those), 'message')}, {size(sum(sizes))} a step"
+        lines.append(f"  {to} rank {peer}: {told}, by {way}, for {shown}")
+    if not lines:
+        return []
+    looks = "workers with nothing else to do" if by_workers else "a thread of its own"
+    progress = [f"  progress by {looks}"]
+    if by_workers and largest >= _LARGE and longest > _LONG:
+        progress.append(
+            f"  a message of {size(largest)} may wait while all workers are in ops, of which the longest takes "
+            f"{duration(longest)}; Ranks(progress='thread') avoids that"
+        )
+    return ["Messages", *lines[:_MOST], *format_rest(len(lines) - _MOST, "line"), *progress]
 
 
 def _lanes(executable: Executable) -> list[str]:

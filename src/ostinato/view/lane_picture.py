@@ -18,7 +18,7 @@ from ostinato.view.graph_picture import ArrayNames, tell_op
 from ostinato.view.page import disclosed, page, picture, table
 from ostinato.view.palette import COPY, DIM, GRID, MIXED, STEP, WAIT, task_colour
 from ostinato.view.svg import Box, Line, Scene, Words, label_box, width_of
-from ostinato.view.trace import Row, Trace, begins, last_steps, name_rows, rows_of, step_rows
+from ostinato.view.trace import Row, Trace, begins, find_messages, last_steps, name_rows, rows_of, step_rows
 from ostinato.view.trace_summary import ThreadTime, TraceSummary, find_gaps, find_sources, format_seconds, summarise
 
 if TYPE_CHECKING:
@@ -280,8 +280,21 @@ def _timeline(trace: Trace) -> Scene:
         title = f"{name}\nat {trace.op_sites[op]}\nstep {step}, lane {lane}, {micros(end - start)} µs"
         kind, colour = ("copy", COPY) if copies else (name, task_colour(trace.op_names[op]))
         bars.append(Bar(start - origin, end - origin, kind, colour, name, title))
+    links = _messages(shown, {row: len(rows) + place for place, row in enumerate(bars_of)}, origin)
     rows += zip(name_rows(trace, list(bars_of)), bars_of.values(), strict=True)
-    return draw_rows(f"the last {counted(len(steps), 'step')} of a trace", rows, [])
+    return draw_rows(f"the last {counted(len(steps), 'step')} of a trace", rows, links)
+
+
+def _messages(trace: Trace, place: dict[Row, int], origin: int) -> list[Link]:
+    """Return an arrow for each message between ranks."""
+    links = []
+    threads, starts, ends = (trace.records[name].tolist() for name in ("thread", "start", "end"))
+    for number, source in find_messages(trace).items():
+        to = starts[number] - origin
+        name = one_line(trace.op_names[trace.records["op"][number]])
+        rows = place[Row(threads[source])], place[Row(threads[number])]
+        links.append(Link(rows[0], min(ends[source] - origin, to), rows[1], to, name))
+    return links
 
 
 def _tables(found: TraceSummary) -> list[str]:

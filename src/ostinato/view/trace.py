@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -138,6 +139,7 @@ def _bars(
     axes.add_collection(bars)
     inks = ["white" if copy or step in colours else _INK for step, copy in zip(records["step"], copies, strict=True)]
     _write_names(axes, [trace.op_names[op] for op in records["op"]], left, right, row, inks, span / scale)
+    _draw_messages(axes, dataclasses.replace(trace, records=records), left, right, row)
     issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -192,6 +194,21 @@ def _mark_issues(
     return shown
 
 
+def _draw_messages(
+    axes: Axes, trace: Trace, left: NDArray[np.float64], right: NDArray[np.float64], row: NDArray[np.intp]
+) -> None:
+    """Draw an arrow for each message, from the end of what sent it to the begin of what received it."""
+    for number, source in find_messages(trace).items():
+        to, by = left[number], min(right[source], left[number])
+        up = 0.4 if row[number] < row[source] else -0.4
+        axes.annotate(
+            "",
+            (to, row[number] + up),
+            (by, row[source] - up),
+            arrowprops={"arrowstyle": "->", "color": _INK, "lw": 0.8, "shrinkA": 0, "shrinkB": 0},
+        )
+
+
 def _turns(records: NDArray[np.void], row: NDArray[np.intp]) -> Iterator[tuple[int, bool]]:
     """The step of each record, and whether it is every second one of its row: neighbours differ in shade."""
     second: dict[int, bool] = {}
@@ -226,6 +243,20 @@ RECORD = np.dtype(
 )
 
 
+class RankOfTrace(NamedTuple):
+    """Where in a trace of several ranks that of one begins."""
+
+    thread: int
+    op: int
+    lane: int
+    clock_error: int = 0
+    """By how many nanoseconds at most its times may be off those of rank 0, whose clock it does not share; -1: that is
+    not known."""
+
+
+_NO_MESSAGES = np.zeros((0, 2), np.int32)
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Trace:
     """What `program.trace` recorded: one record per operation and step.
@@ -256,6 +287,13 @@ class Trace:
         the step that is ``distance`` steps before.
     submitted
         When the run was submitted, in nanoseconds; 0 if that is not known.
+    ranks
+        Of a trace of several ranks: where those of each begin among threads, operations and lanes. Times are those of
+        the clock of rank 0. Empty: there is one rank.
+    messages
+        The operations between ranks: pairs of the one that sends and the one that receives.
+    rank
+        The rank of this process.
     """
 
     records: NDArray[np.void]
@@ -269,6 +307,9 @@ class Trace:
     copies: Sequence[bool] = ()
     edges: Edges = _NO_EDGES
     submitted: int = 0
+    ranks: Sequence[RankOfTrace] = ()
+    messages: NDArray[np.int32] = field(default_factory=_NO_MESSAGES.copy)
+    rank: int = 0
 
     def __len__(self) -> int:
         return len(self.records)
@@ -276,7 +317,8 @@ class Trace:
     def __repr__(self) -> str:
         steps, rows = len(np.unique(self.records["step"])), np.unique(self.records["thread"]).tolist()
         devices = [self.devices[row] for row in rows if row in self.devices]
-        where = ", ".join([counted(len(rows) - len(devices), "thread"), *devices])
+        of_ranks = [counted(len(self.ranks), "rank")] if self.ranks else []
+        where = ", ".join([*of_ranks, counted(len(rows) - len(devices), "thread"), *devices])
         dropped = f", {self.dropped} dropped" if self.dropped else ""
         return f"<Trace: {counted(len(self), 'record')} of {counted(steps, 'step')} on {where}{dropped}>"
 
@@ -325,11 +367,21 @@ class Trace:
 
     def row_name(self, thread: int) -> str:
         """Return what a thread, or a device, is called."""
-        return self.devices.get(thread, f"thread {thread}")
+        rank = self.rank_of(thread)
+        if not self.ranks:
+            return self.devices.get(thread, f"thread {thread}")
+        return f"rank {rank}, " + self.devices.get(thread, f"thread {thread - self.ranks[rank].thread}")
+
+    def rank_of(self, thread: int) -> int:
+        """Return the rank that a thread, or a device, belongs to."""
+        return max(bisect_right(self.ranks, thread, key=attrgetter("thread")) - 1, 0)
 
     def issuer(self, lane: int) -> int:
         """Return the thread at which a lane is at home, and issues what it has for a device."""
-        return int(self.lane_processors[lane].rpartition(":")[2])
+        home = int(self.lane_processors[lane].rpartition(":")[2])
+        if not self.ranks:
+            return home
+        return home + self.ranks[bisect_right(self.ranks, lane, key=attrgetter("lane")) - 1].thread
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace in the Trace Event Format that Perfetto and Chrome read."""
@@ -375,8 +427,15 @@ def save(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:
         file.write(f'\n],"displayTimeUnit":"ns","otherData":{json.dumps(_summary(traces))}}}\n')
 
 
-def _summary(traces: Sequence[Trace]) -> dict[str, int]:
-    return {"start_ns": _origin(traces), "dropped": sum(trace.dropped for trace in traces)}
+def _summary(traces: Sequence[Trace]) -> dict[str, Any]:
+    clocks = {
+        f"rank {rank}": f"within {found.clock_error} ns of rank 0" if found.clock_error >= 0 else "not compared"
+        for trace in traces
+        for rank, found in enumerate(trace.ranks)
+        if found.clock_error
+    }
+    told = {"start_ns": _origin(traces), "dropped": sum(trace.dropped for trace in traces)}
+    return told | ({"clocks": clocks} if clocks else {})
 
 
 def _origin(traces: Sequence[Trace]) -> int:
@@ -391,30 +450,44 @@ def begins(records: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _events(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
-    origin, flows = _origin(traces), count(1)
-    for process, trace in enumerate(traces):
-        name = "ostinato" if len(traces) == 1 else f"ostinato program {process}"
-        yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
-        threads = np.unique(trace.records["thread"]).tolist()
-        rows = step_rows(trace.records)
-        tracks = {thread: trace.row_name(thread) for thread in threads}
-        streams = _stream_tracks(trace)
-        tracks |= {track: trace.row_name(row.thread) + f", lane {row.lane}" for row, track in streams.items()}
+    origin, flows, process = _origin(traces), count(1), 0
+    for number, trace in enumerate(traces):
+        name = "ostinato" if len(traces) == 1 else f"ostinato program {number}"
+        yield from _events_of(trace, name, process, origin, flows)
+        process += max(len(trace.ranks), 1)
+
+
+def _events_of(trace: Trace, name: str, process: int, origin: int, flows: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a trace: a process for each rank, from a number on."""
+    streams = _stream_tracks(trace)
+    first = max([*trace.records["thread"].tolist(), *streams.values()], default=-1) + 1
+    ranks = [trace.rank_of(thread) for thread in trace.records["thread"].tolist()]
+    for rank in range(max(len(trace.ranks), 1)):
+        pid = process + rank
+        title = f"{name}, rank {rank}" if trace.ranks else name
+        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": title}}
+        if trace.ranks:
+            yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+        records = trace.records[np.array(ranks, np.intp) == rank] if trace.ranks else trace.records
+        rows = step_rows(records)
+        tracks = {thread: trace.row_name(thread) for thread in np.unique(records["thread"]).tolist()}
+        own = {row: track for row, track in streams.items() if trace.rank_of(row.thread) == rank}
+        tracks |= {track: trace.row_name(row.thread) + f", lane {row.lane}" for row, track in own.items()}
         # Below them, as many tracks as steps overlap: events of one track must not.
-        first = max(tracks, default=-1) + 1
         tracks |= {first + row: f"steps {row + 1}" if len(rows) > 1 else "steps" for row in range(len(rows))}
-        for thread, title in tracks.items():
-            where = {"ph": "M", "pid": process, "tid": thread}
-            yield where | {"name": "thread_name", "args": {"name": title}}
+        for thread, label in tracks.items():
+            where = {"ph": "M", "pid": pid, "tid": thread}
+            yield where | {"name": "thread_name", "args": {"name": label}}
             yield where | {"name": "thread_sort_index", "args": {"sort_index": thread}}
         for row, steps in enumerate(rows):
             for step, begin, end in steps:
-                yield from _span_events(process, first + row, "step", f"step {step}", begin - origin, end - origin)
-        sources = find_sources(trace)
-        on = [streams.get(Row(*row), row[0]) for row in trace.records[["thread", "lane"]].tolist()] if streams else []
-        on = on or trace.records["thread"].tolist()
-        yield from _slices(trace, process, origin, sources, on)
-        yield from _flows(trace, process, origin, sources, on, flows)
+                yield from _span_events(pid, first + row, "step", f"step {step}", begin - origin, end - origin)
+        first += len(rows)
+    sources = find_sources(trace)
+    tracks_of = [streams.get(Row(*row), row[0]) for row in trace.records[["thread", "lane"]].tolist()]
+    on = [(process + rank, track) for rank, track in zip(ranks, tracks_of, strict=True)]
+    yield from _slices(trace, origin, sources, on)
+    yield from _flows(trace, origin, sources, on, flows)
 
 
 def _stream_tracks(trace: Trace) -> dict[Row, int]:
@@ -451,13 +524,13 @@ def _span_events(process: int, thread: int, kind: str, name: str, begin: int, en
     yield {"ph": "E", **where, "ts": end / 1000}
 
 
-def _slices(trace: Trace, process: int, origin: int, sources: Sources, on: list[int]) -> Iterator[dict[str, Any]]:
+def _slices(trace: Trace, origin: int, sources: Sources, on: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     gaps = find_gaps(trace, sources)
     waits = np.where(gaps.ready > gaps.since, sources.elsewhere, -1)
     waits[np.isin(trace.records["thread"], list(trace.devices))] = -1
     names = trace.records["op"].tolist()
     rows = zip(trace.records.tolist(), on, waits.tolist(), gaps.since.tolist(), gaps.ready.tolist(), strict=True)
-    for (op, step, thread, lane, start, end, issued), track, awaited, since, ready in rows:
+    for (op, step, thread, lane, start, end, issued), (process, track), awaited, since, ready in rows:
         name, device = trace.op_names[op], trace.devices.get(thread)
         if awaited >= 0:
             title = f"waits for {trace.op_names[names[awaited]]}"
@@ -492,15 +565,35 @@ def _slices(trace: Trace, process: int, origin: int, sources: Sources, on: list[
 
 
 def _flows(
-    trace: Trace, process: int, origin: int, sources: Sources, on: list[int], numbers: Iterator[int]
+    trace: Trace, origin: int, sources: Sources, on: list[tuple[int, int]], numbers: Iterator[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield an arrow to each operation from the last one elsewhere that it waited for."""
+    """Yield an arrow for each message, and one to each operation from the last one elsewhere that it waited for."""
     records = trace.records
     start, end = records["start"].tolist(), records["end"].tolist()
+    sent = find_messages(trace)
+    arrows = [(source, number, "message") for number, source in sent.items()]
     for number in np.flatnonzero(sources.elsewhere >= 0).tolist():
         source = int(sources.elsewhere[number])
-        arrow = {"cat": "dependence", "name": "dependence", "id": next(numbers), "pid": process}
-        # An arrow begins at what is under way then.
-        at = max(end[source] - 1, start[source]) - origin
-        yield {"ph": "s", **arrow, "tid": on[source], "ts": at / 1000}
-        yield {"ph": "f", "bp": "e", **arrow, "tid": on[number], "ts": (max(start[number] - origin, at)) / 1000}
+        if sent.get(number) != source:
+            arrows.append((source, number, "dependence"))
+    for source, number, kind in arrows:
+        # An arrow begins at what is under way then. Shared memory has a message before the sender's record ends.
+        at = max(min(end[source] - 1, end[number] - 1), start[source])
+        to = max(start[number], at)
+        if to > end[number]:
+            continue  # clocks of hosts differ by more than that
+        arrow = {"cat": kind, "name": kind, "id": next(numbers)}
+        for phase, (process, track), ns in (({"ph": "s"}, on[source], at), ({"ph": "f", "bp": "e"}, on[number], to)):
+            yield phase | arrow | {"pid": process, "tid": track, "ts": (ns - origin) / 1000}
+
+
+def find_messages(trace: Trace) -> dict[int, int]:
+    """Return by record of an operation that receives the record of the one that sent, in the same step."""
+    if not len(trace.messages):
+        return {}
+    from_op = dict(zip(trace.messages[:, 1].tolist(), trace.messages[:, 0].tolist(), strict=True))
+    keys = list(zip(trace.records["op"].tolist(), trace.records["step"].tolist(), strict=True))
+    of_sends = set(from_op.values())
+    places = {key: place for place, key in enumerate(keys) if key[0] in of_sends}
+    pairs = ((place, places.get((from_op.get(op, -1), step))) for place, (op, step) in enumerate(keys))
+    return {place: source for place, source in pairs if source is not None}

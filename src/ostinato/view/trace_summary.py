@@ -47,6 +47,16 @@ class WaitTime(NamedTuple):
     times: int
 
 
+class RankWait(NamedTuple):
+    """How long operations of one rank waited for those of another."""
+
+    rank: int
+    awaited: int
+    """The rank that it waited for."""
+    seconds: float
+    times: int
+
+
 class PathEntry(NamedTuple):
     """An operation on the critical path."""
 
@@ -77,6 +87,8 @@ class TraceSummary:
     critical_path
         Operations, the first one first: each began when the one before it had ended, because it comes after that one
         or because the thread was busy with it. A shorter step needs a change to one of them.
+    rank_waits
+        Which rank waited for which, the longest first; nothing where there is one rank.
     """
 
     seconds: float
@@ -84,10 +96,11 @@ class TraceSummary:
     threads: tuple[ThreadTime, ...]
     waits: tuple[WaitTime, ...]
     critical_path: tuple[PathEntry, ...]
+    rank_waits: tuple[RankWait, ...] = ()
 
     def __str__(self) -> str:
         head = f"{counted(self.steps, 'step')} in {duration(self.seconds * 1e9)}"
-        return "\n".join([head, "", *self._threads(), *self._waits(), "", *self._path()])
+        return "\n".join([head, "", *self._threads(), *self._rank_waits(), *self._waits(), "", *self._path()])
 
     def __repr__(self) -> str:
         return f"<TraceSummary: {counted(self.steps, 'step')} in {duration(self.seconds * 1e9)}>"
@@ -95,6 +108,17 @@ class TraceSummary:
     def _threads(self) -> Iterator[str]:
         rows = [[row.name, *map(format_seconds, row[1:])] for row in self.threads]
         yield from _aligned([["time in µs", "work", "waiting", "publishing", "starting", "idle"], *rows])
+
+    def _rank_waits(self) -> Iterator[str]:
+        if self.rank_waits:
+            yield ""
+            rows = [
+                [format_seconds(each.seconds), f"rank {each.rank}", f"rank {each.awaited}", str(each.times)]
+                for each in self.rank_waits[:_MOST]
+            ]
+            yield from _aligned([["µs", "waiting", "for", "times"], *rows])
+        if len(self.rank_waits) > _MOST:
+            yield f"and {len(self.rank_waits) - _MOST} more"
 
     def _waits(self) -> Iterator[str]:
         if self.waits:
@@ -196,7 +220,7 @@ class Gaps(NamedTuple):
     since: NDArray[np.int64]
     """When its thread had nothing to do any more."""
     ready: NDArray[np.int64]
-    """When what it waited for on other threads had ended; `since` if that was before."""
+    """When what it waited for on other threads had ended, or its message was there; `since` if that was before."""
 
 
 def find_gaps(trace: Trace, sources: Sources) -> Gaps:
@@ -213,6 +237,9 @@ def find_gaps(trace: Trace, sources: Sources) -> Gaps:
     since = np.minimum(since, records["start"])
     source = sources.elsewhere
     ready = np.where(source >= 0, records["end"][source], since)
+    if len(trace.messages):  # they take time, too: one that a thread waits for is there when its receive begins
+        receives = np.isin(records["op"], trace.messages[:, 1])
+        ready = np.where((source >= 0) & receives, records["start"], ready)
     return Gaps(order, before, since, np.clip(ready, since, records["start"]))
 
 
@@ -251,6 +278,7 @@ def summarise(trace: Trace) -> TraceSummary:
         tuple(threads),
         _waits(trace, sources, gaps, waiting),
         _critical_path(trace, sources, gaps),
+        _rank_waits(trace, sources, gaps, waiting),
     )
 
 
@@ -269,6 +297,20 @@ def _waits(trace: Trace, sources: Sources, gaps: Gaps, waiting: NDArray[np.int64
         total[1] += 1
     ranked = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     return tuple(WaitTime(*key, ns * 1e-9, count) for key, (ns, count) in ranked)
+
+
+def _rank_waits(trace: Trace, sources: Sources, gaps: Gaps, waiting: NDArray[np.int64]) -> tuple[RankWait, ...]:
+    if not trace.ranks:
+        return ()
+    threads, found = trace.records["thread"].tolist(), {}  # type: list[int], dict[tuple[int, int], list[int]]
+    for each in gaps.order[waiting[gaps.order] > 0].tolist():
+        pair = trace.rank_of(threads[each]), trace.rank_of(threads[int(sources.elsewhere[each])])
+        if pair[0] != pair[1]:
+            total = found.setdefault(pair, [0, 0])
+            total[0] += int(waiting[each])
+            total[1] += 1
+    ranked = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+    return tuple(RankWait(*pair, ns * 1e-9, count) for pair, (ns, count) in ranked)
 
 
 def _critical_path(trace: Trace, sources: Sources, gaps: Gaps) -> tuple[PathEntry, ...]:

@@ -220,15 +220,33 @@ def test_given_edges_between_ranks_are_messages() -> None:
 
 def test_explain_says_who_sends_what_to_whom() -> None:
     graph = heat(1, (3, 1))
-    line = f"1 message, 272 bytes a step, for relax at {graph.ops[0].call_site}"
-    assert messages_told(planned(graph).ops) == [
+    line = f"for relax at {graph.ops[0].call_site}"
+    shared = frozenset({(False, 0), (True, 0)})
+    assert messages_told(planned(graph).ops, 1e-5, shared, True) == [
         "Messages",
-        f"  from rank 0: {line}",
-        f"  to rank 0: {line}",
-        f"  from rank 2: {line}",
-        f"  to rank 2: {line}",
+        f"  from rank 0: 1 message, 272 bytes a step, by memory, {line}",
+        f"  to rank 0: 1 message, 272 bytes a step, by memory, {line}",
+        f"  from rank 2: 1 message, 272 bytes a step, by MPI, {line}",
+        f"  to rank 2: 1 message, 272 bytes a step, by MPI, {line}",
+        "  progress by workers with nothing else to do",
     ]
-    assert messages_told(planned(heat(0, (1, 1))).ops) == []
+
+
+def test_explain_says_when_messages_need_a_thread() -> None:
+    ranks = PlannedRanks(0, 2)
+    with ost.capture() as graph:
+        ranks.send(np.zeros(2**17), to=1)
+    ops = planned(graph).ops
+    (advice,) = messages_told(ops, 0.02, frozenset(), True)[3:]
+    assert advice == (
+        "  a message of 1.05 MB may wait while all workers are in ops, of which the longest takes 20 ms; "
+        "Ranks(progress='thread') avoids that"
+    )
+    for longest, shared, by_workers in ((1e-4, (), True), (0.02, [(True, 1)], True), (0.02, (), False)):
+        told = messages_told(ops, longest, frozenset(shared), by_workers)
+        assert len(told) == 3
+        assert ("a thread of its own" in told[2]) is not by_workers
+    assert messages_told(planned(heat(0, (1, 1))).ops, 1e-5, frozenset(), True) == []
 
 
 class TestErrors:
