@@ -30,7 +30,7 @@ public:
         const std::size_t count = args.size();
         if (count != kinds.size())
             return nb::none();
-        nb::list operands;
+        std::size_t n_operands = 0;
         nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
         if (!arguments.is_valid())
             throw nb::python_error();
@@ -46,14 +46,19 @@ public:
                     operand_of(value, kind, nb::borrow<nb::dict>(known[static_cast<std::size_t>(access)]), held, views);
                 if (found.is_valid() && native && !is_for_c(found))
                     found.reset();
-                if (found.is_valid())
-                    operands.append(found);
+                n_operands += found.is_valid() ? 1 : 0;
             }
             if (!found.is_valid())
                 return nb::none();
             PyTuple_SetItem(arguments.ptr(), static_cast<Py_ssize_t>(i), found.release().ptr());
         }
-        return nb::make_tuple(arguments, operands.size() == count ? arguments : nb::object(nb::tuple(operands)));
+        if (n_operands == count)
+            return nb::make_tuple(arguments, arguments);
+        nb::list operands;
+        for (std::size_t i = 0; i < count; ++i)
+            if (const nb::handle kind = kinds[i]; PyLong_CheckExact(kind.ptr()) != 0 && PyLong_AsLong(kind.ptr()) != 0)
+                operands.append(nb::borrow<nb::tuple>(arguments)[i]);
+        return nb::make_tuple(arguments, nb::tuple(operands));
     }
 
 private:
@@ -132,5 +137,8 @@ void bind_recording(nb::module_& module) {
     nb::class_<RecordedArguments>(module, "RecordedArguments", "Turns the arguments of recorded calls into operands.")
         .def(nb::init<nb::object, const nb::tuple&>(), "operand"_a, "plain"_a)
         .def("bind", &RecordedArguments::bind, "args"_a, "kinds"_a, "known"_a, "held"_a.none(), "views"_a.none(),
-             "native"_a, "The arguments and the operands of a call, or None where Python must look at them.");
+             "native"_a,
+             nb::sig("def bind(self, args: tuple, kinds: tuple, known: tuple, held: object | None, "
+                     "views: object | None, native: bool) -> tuple[tuple, tuple] | None"),
+             "The arguments and the operands of a call, or None where Python must look at them.");
 }

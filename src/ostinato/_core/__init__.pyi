@@ -70,7 +70,7 @@ class RecordedArguments:
 
     def __init__(self, operand: object, plain: tuple) -> None: ...
 
-    def bind(self, args: tuple, kinds: tuple, known: tuple, held: object | None, views: object | None, native: bool) -> object:
+    def bind(self, args: tuple, kinds: tuple, known: tuple, held: object | None, views: object | None, native: bool) -> tuple[tuple, tuple] | None:
         """
         The arguments and the operands of a call, or None where Python must look at them.
         """

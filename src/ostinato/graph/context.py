@@ -263,7 +263,10 @@ recording: ContextVar[Recording | None] = ContextVar("ostinato.recording", defau
 def current() -> Graph | None:
     """Return the graph that calls of this thread or asyncio task are recorded in."""
     value = recording.get()
-    return value.graph if value is not None and _is_ours(value) else None
+    # As in `_is_ours`: every call of a task comes here.
+    if value is None or value.thread != get_ident() or value.ended or value.serving != serving():
+        return None
+    return value.graph if value.asyncio_task is None or value.asyncio_task is _asyncio_task() else None
 
 
 def current_guard() -> Guard | None:

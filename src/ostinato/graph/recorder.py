@@ -73,8 +73,7 @@ class Recorder:
         """
         guard = self.guard
         held, views = (None, None) if guard is None else (guard.arrays, guard.views)
-        found = _recorded.bind(args, kinds, self.known, held, views, native)
-        return cast("tuple[tuple[Any, ...], tuple[Operand, ...]] | None", found)
+        return _recorded.bind(args, kinds, self.known, held, views, native)
 
     def forget(self) -> None:
         """Make new operands for arrays that are recorded again from now on: the tables are as large as the graph."""
