@@ -351,8 +351,7 @@ class Learning:
             turn_seconds = min(4 * turn_seconds, _LONGEST)
             rest = _REST if self._changes != changes else max(min(2 * rest, _LONGEST_REST), lost / _SHARE)
             if (yield from self._watch(rest)):
-                rest, turn_seconds = _REST, 4 * _SHORTEST
-                self._others = dict.fromkeys(self._others, 0.0)  # all is new
+                rest, turn_seconds = _REST, 4 * _SHORTEST  # those that were hardly slower may be faster now
 
     def _compare_all(self, turn_seconds: float, alpha: float, rest: float) -> Generator[Turn, Result, float]:
         """Compare the schedule that is kept with those for which it is time; return the seconds lost.
@@ -534,7 +533,6 @@ class Learning:
             lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
         for other, seconds in list(self._others.items()):
             what = f"another one, of {counted(len(other.executable.lane_ops), 'lane')}"
-            taken = f"{'takes' if self._pairs else 'should take'} {duration(seconds)}"
-            lines.append(f"{what}, {taken if seconds else 'is to be timed again'}")
+            lines.append(f"{what}, {'takes' if self._pairs else 'should take'} {duration(seconds)}")
         lines.append(f"compared in {counted(self._pairs, 'pair')} of turns; changed {counted(self._changes, 'time')}")
         return lines

@@ -346,14 +346,16 @@ def test_threads_get_one_lane_each_and_several_whether_ops_are_steady_or_not(mac
         assert {2, 8} <= {len(each.lane_ops) for each in (present, *(other for _, other in found))}
 
 
-def test_lanes_that_seemed_slow_while_others_used_the_cores_are_taken_back(machine, monkeypatch):
-    """Other processes use the cores for 0.3 s. Time is not that of a clock: each turn takes what it is said to take."""
-    alone, disturbed, until = 42e-6, 600e-6, 0.3
+def learn_of_turns(machine, monkeypatch, op_seconds, step_seconds, until):
+    """Have a program of eight ops learn until a time; yield, turn by turn, the lanes, the time, and what it took.
+
+    Time is not that of a clock: a step takes `step_seconds(lanes, now)`.
+    """
     monkeypatch.setattr(turns, "measure_host", lambda processors: COMMON)
     with ost.capture() as graph:
         for tile in np.zeros((8, 1)):
             mix(tile, tile, tile, ost.step, 2)
-    costs = Costs(np.full(8, 1e-5), np.full(8, 0.01), np.ones(8, np.int32), ("estimated", "traced"))
+    costs = Costs(np.full(8, op_seconds), np.full(8, 0.01), np.ones(8, np.int32), ("estimated", "traced"))
 
     def trace(*_):
         yield from ()
@@ -365,15 +367,36 @@ def test_lanes_that_seemed_slow_while_others_used_the_cores_are_taken_back(machi
         engine.settle()
         given = adapt.Learning(engine, False).turns()
         turn, now = next(given), 0.0
-        seen = set()
-        while now < 2.0:
+        while now < until:
             lanes = len(turn.loaded.executable.lane_ops)
-            seen.add((lanes, now < until))
-            seconds = 80e-6 if lanes == 1 else disturbed if now < until else alone
+            seconds = step_seconds(lanes, now)
+            yield lanes, now, turn.steps * seconds, len(engine.kept.executable.lane_ops)
             now += turn.steps * seconds
             turn = given.send(seconds if turn.timed else None)
-        assert seen >= {(1, True), (2, True), (2, False)}
-        assert len(engine.kept.executable.lane_ops) > 1
+
+
+def test_lanes_that_seemed_slow_while_others_used_the_cores_are_taken_back(machine, monkeypatch):
+    """Other processes use the cores for 0.3 s."""
+    alone, disturbed, quiet = 42e-6, 600e-6, 0.3
+
+    def step_seconds(lanes, now):
+        return 80e-6 if lanes == 1 else disturbed if now < quiet else alone
+
+    learned = list(learn_of_turns(machine, monkeypatch, 1e-5, step_seconds, 2.0))
+    assert {(lanes, now < quiet) for lanes, now, _, _ in learned} >= {(1, True), (2, True), (2, False)}
+    assert learned[-1][-1] > 1
+
+
+def test_little_is_lost_to_far_slower_lanes_while_the_clock_of_the_cores_changes(machine, monkeypatch):
+    """Steps of one lane take 66 ns, then 113, in turns of a second; those of more lanes take 30 times as long."""
+
+    def step_seconds(lanes, now):
+        slow = 1.7 if int(now) % 2 else 1.0
+        return slow * (66e-9 if lanes == 1 else 2e-6)
+
+    learned = list(learn_of_turns(machine, monkeypatch, 1e-5, step_seconds, 5.0))
+    assert {lanes for lanes, _, _, _ in learned} > {1}
+    assert sum(taken for lanes, _, taken, _ in learned if lanes > 1) < 0.02 * 5.0
 
 
 def test_programs_that_stay_as_they_are(machine):
