@@ -23,8 +23,10 @@ from ostinato.text import brief
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from ostinato.compiler.costs import Costing
+    from ostinato.compiler.costs import Costed, Costing
+    from ostinato.compiler.summary import Summary
     from ostinato.graph.graph import Graph as _Graph
+    from ostinato.graph.messages import Group
     from ostinato.graph.op import Op
     from ostinato.ranks.ranks import Ranks
     from ostinato.runtime.calibrate import CalibrationStore
@@ -426,6 +428,24 @@ def costing_of(costs: CostsArgument) -> Costing:
     )
 
 
+def _costing_of_ranks(costs: CostsArgument, group: Group, machine: Machine | None) -> Costing:
+    """Return the costing with which all ranks run the same variants."""
+    agreement = group.agreement
+    with group.part():
+        if agreement is not None and (costs is None or isinstance(costs, str | os.PathLike)):
+            from ostinato.runtime.machine import default_machine
+            from ostinato.tune.graphs import costing_of_ranks
+
+            return costing_of_ranks(costs, agreement, lambda: (machine or default_machine()).workers.devices())
+        given = costing_of(costs)
+
+    def costed(summary: Summary) -> Costed:
+        agreement.agree_on_winners(None)
+        return given(summary)
+
+    return given if agreement is None else costed
+
+
 def _compile(
     graph: _Graph,
     machine: Machine | None,
@@ -439,7 +459,7 @@ def _compile(
     compile_graph = _import_compiler()
     if ranks is not None:
         graph.join(_checked(ranks))
-    costing = costing_of(costs)
+    costing = costing_of(costs) if graph.group is None else _costing_of_ranks(costs, graph.group, machine)
     return compile_graph(
         graph,
         machine,

@@ -26,6 +26,7 @@ from ostinato.ranks.coordinator import (
     OPEN,
     PARAMETERS,
     RUN,
+    WINNERS,
     Abandoned,
     Agreed,
     Asked,
@@ -45,6 +46,7 @@ from ostinato.ranks.coordinator import (
     Verdict,
 )
 from ostinato.ranks.host import Slots
+from ostinato.ranks.winners import Offers, Winners
 
 _log = logging.getLogger("ostinato")
 _ERRORS = {COMPILE: GraphError, PARAMETERS: ValueError}
@@ -118,14 +120,26 @@ class Agreement:
         self._early: dict[int, list[Message]] = {}  # what concerns things that this rank has not begun
         self._own: deque[tuple[bool, Message]] = deque()  # from this rank to itself: whether it is for the coordinator
         self._coordinator = Coordinator(size, most_tag, self._tell) if rank == 0 else None
+        self._winners = ""  # a digest of what was agreed on last
         self.ended = False
         self._times: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # on rank 0, and when that arrived here
         self._thread = threading.Thread(target=self._serve, name="ostinato ranks", daemon=True)
         self._thread.start()
         _all.append(self)
 
+    def agree_on_winners(self, offers: Offers | None) -> Winners:
+        """Return the variants that all ranks run; raise `GraphError` if a rank cannot. `offers`: see `choose_winners`.
+
+        Each rank says it before it compiles a program.
+        """
+        self._winners = ""
+        agreed = self._together(Begun(0, WINNERS, None, "compiles a program", offers=offers))
+        self._winners = agreed.winners.digest
+        return agreed.winners
+
     def compile(self, ends: Sequence[End], common: Common, slots: Slots | None) -> Agreed:
         """Return how to open a program's channels; raise `GraphError` if ranks' programs do not fit together."""
+        common = common._replace(winners=self._winners)
         return self._together(Begun(0, COMPILE, None, "compiles a program", tuple(ends), common=common, slots=slots))
 
     def open(self) -> None:
@@ -441,7 +455,7 @@ def lost_error(lost: Lost) -> RankLost:
 
 def _error_of(message: Abandoned, what: str) -> Exception:
     if message.what == LEAVE:
-        return GraphError(message.why) if what in (COMPILE, OPEN) else ContractError(message.why)
+        return GraphError(message.why) if what in (WINNERS, COMPILE, OPEN) else ContractError(message.why)
     return _ERRORS.get(message.what, ContractError)(message.why)
 
 

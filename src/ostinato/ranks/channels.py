@@ -36,6 +36,8 @@ class Common(NamedTuple):
     """The distributed arrays that a rank uses: by number, how each is distributed."""
     operations: tuple[str, ...]
     """What is recorded for all ranks, or for one that is named, in order."""
+    winners: str = ""
+    """A digest of the variants that the ranks agreed to run."""
 
 
 NOTHING_IN_COMMON = Common({}, ())
@@ -45,6 +47,11 @@ def find_difference(ranks: Sequence[Common]) -> str:
     """Say what ranks have made or recorded differently, given what each has; nothing if all is the same."""
     known: dict[int, tuple[int, str]] = {}
     for rank, common in enumerate(ranks):
+        if common.winners != ranks[0].winners:
+            return (
+                f"rank {rank} compiles with other variants of tasks than rank 0; compile programs in one thread, and "
+                "in the same order on all ranks"
+            )
         for number, words in sorted(common.arrays.items()):
             first, wanted = known.setdefault(number, (rank, words))
             if words != wanted:

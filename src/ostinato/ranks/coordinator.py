@@ -1,8 +1,9 @@
 """Rank 0's part in what all ranks do together: it hears of everything, compares, and tells what follows.
 
-All ranks do the same things in the same order: compile, open channels, run, close, end. These are numbered. Each rank
-tells of each; what differs is *abandoned* on all of them. A rank that an exception keeps from doing its part tells that
-instead, or that it leaves what it has begun, so none is waited for. Runs are also stopped and ended together:
+All ranks do the same things in the same order: agree on variants, compile, open channels, run, close, end. These are
+numbered. Each rank tells of each; what differs is *abandoned* on all of them. A rank that an exception keeps from doing
+its part tells that instead, or that it leaves what it has begun, so none is waited for. Runs are also stopped and ended
+together:
 
 * A rank that is to end a run before its time says so (`Stop`). All ranks then begin no further step, and say how many
   they have begun (`Halted`). All run as many as the furthest one (`Bound`).
@@ -20,9 +21,10 @@ from typing import TypeAlias
 
 from ostinato.ranks.channels import NOTHING_IN_COMMON, Common, End, find_difference, find_mismatch
 from ostinato.ranks.host import Slots
+from ostinato.ranks.winners import NO_WINNERS, Offers, Winners, choose_winners
 
 COMPILE, OPEN, RUN, PARAMETERS, CLOSE, EXIT = "compile", "open", "run", "parameters", "close", "exit"
-GATHER = "gather"
+WINNERS, GATHER = "winners", "gather"
 LEAVE = "leave"  # a rank does not do what the others do
 
 
@@ -45,6 +47,8 @@ class Begun:
     """Of a program, what must be the same on all ranks."""
     slots: Slots | None = None
     """Of a program, the memory for messages that this rank receives from others of its host."""
+    offers: Offers | None = None
+    """Of a program, the variants that this rank has; None if it was given costs."""
     data: bytes = b""
     """What all ranks are to have."""
 
@@ -162,6 +166,8 @@ class Agreed:
     """Whether some ranks of the program share memory, so that all say next whether they have opened it."""
     slots: Mapping[int, Slots] = field(default_factory=dict)
     """Of ranks that this one sends to through memory."""
+    winners: Winners = NO_WINNERS
+    """The variants that all ranks run."""
     data: tuple[bytes, ...] = ()
     """What all ranks gave, by rank."""
 
@@ -311,6 +317,12 @@ class Coordinator:
                 for rank in range(self._size)
             ]
             self._tag += most
+        elif message.what == WINNERS:
+            winners, problem = choose_winners([record.begun[rank].offers for rank in range(self._size)])
+            if problem:
+                self._abandon(message.number, record, COMPILE, problem)
+                return
+            told = [Agreed(message.number, winners=winners)] * self._size
         elif message.what == GATHER:
             told = [Agreed(message.number, data=tuple(record.begun[rank].data for rank in range(self._size)))]
             told *= self._size

@@ -8,12 +8,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ostinato.compiler.costs import Costed, Costing, cost_by_estimate
 from ostinato.compiler.summary import Summary, summarize
 from ostinato.environment import default_store
 from ostinato.errors import TuningError
+from ostinato.graph.variant import variants_of
 from ostinato.tune.graphs.names import name_in_store, operation_of
+
+if TYPE_CHECKING:
+    from ostinato.devices.device import Device
+    from ostinato.ranks.agreement import Agreement
 
 
 def costing(store: str | os.PathLike[str] | None) -> Costing:
@@ -40,6 +47,35 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
 
     if named and not os.path.isfile(path):
         costed(summarize(()))
+    return costed
+
+
+def costing_of_ranks(
+    store: str | os.PathLike[str] | None, agreement: Agreement, devices: Callable[[], Sequence[Device]]
+) -> Costing:
+    """Return the costing with which all ranks of a program run the same variants, whatever the store of each knows.
+
+    `store`: as for `costing`; `devices`: returns those of the machine, asked only if a task has variants for devices.
+    """
+    own = costing(store)
+    named = store is not None
+    path = os.path.abspath(store) if store is not None else default_store()
+
+    def costed(summary: Summary) -> Costed:
+        from pathlib import Path
+
+        offers = {}
+        if any(len(variants_of(summary.ops[index].recorded)) > 1 for index in summary.first.tolist()):
+            from ostinato.tune.graphs.stored_costs import find_offers
+
+            offers = find_offers(summary.ops, Path(path), named, devices)
+        winners = agreement.agree_on_winners(offers)
+        if not offers and not winners.records:
+            return own(summary)
+        from ostinato.tune.graphs.stored_costs import stored_costs
+
+        return stored_costs(summary.ops, Path(path), named, winners.records)
+
     return costed
 
 
