@@ -40,13 +40,14 @@ from ostinato.ranks.coordinator import (
     Lost,
     Message,
     Missing,
+    Offers,
     Stop,
     Time,
     ToCoordinator,
     Verdict,
+    Winners,
 )
 from ostinato.ranks.host import Slots
-from ostinato.ranks.winners import Offers, Winners
 
 _log = logging.getLogger("ostinato")
 _ERRORS = {COMPILE: GraphError, PARAMETERS: ValueError}

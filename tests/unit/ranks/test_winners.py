@@ -23,8 +23,19 @@ from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.summary import summarize
 from ostinato.errors import GraphError
 from ostinato.ranks.channels import Common, find_difference, find_ends
-from ostinato.ranks.coordinator import COMPILE, WINNERS, Abandoned, Agreed, Begun, Coordinator
-from ostinato.ranks.winners import NO_WINNERS, Offer, Offers, Winners, choose_winners
+from ostinato.ranks.coordinator import (
+    COMPILE,
+    NO_WINNERS,
+    WINNERS,
+    Abandoned,
+    Agreed,
+    Begun,
+    Coordinator,
+    Offer,
+    Offers,
+    Winners,
+    choose_winners,
+)
 from ostinato.tune.graphs import costing_of_ranks, stored_costs
 from support.mpi import MPIEXEC, run_ranks
 from tune.graphs import tasks

@@ -18,7 +18,7 @@ from ostinato.compiler.variants import replace_variants
 from ostinato.errors import GraphError
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
-from ostinato.ranks.winners import Offer
+from ostinato.ranks.coordinator import Offer
 from ostinato.runtime.calibrate import recall_device
 from ostinato.text import counted
 from ostinato.tune.candidate import canonical
