@@ -39,7 +39,9 @@ public:
         phase_ = Phase::running;
         command_ = outcome.pid;
         began_ = outcome.began_ns;
-        deadline_ = limits.limit_ns == 0 ? -1 : began_ + static_cast<std::int64_t>(limits.limit_ns);
+        limit_ = static_cast<std::int64_t>(limits.limit_ns);
+        deadline_ = limit_ == 0 ? -1 : began_ + limit_;
+        stalls_ = 0;
         memory_ = limits.memory;
         next_measurement_ = memory_ == 0 ? -1 : began_ + shortest_interval;
         cause_ = Cause::exit;
@@ -121,6 +123,8 @@ private:
     static constexpr std::int64_t first_pause = millisecond;
     static constexpr std::int64_t longest_pause = 100 * millisecond;
     static constexpr std::int64_t stuck_after = 5'000 * millisecond;
+    static constexpr std::int64_t stall = 1'000 * millisecond;  // so much too late only comes what was stopped
+    static constexpr int most_stalls = 3;
 
     // Waits for the children that have ended; returns whether there are others.
     bool reap() {
@@ -161,7 +165,11 @@ private:
 
     void check_limits() {
         const std::int64_t now = now_ns();
-        if (deadline_ >= 0 && now >= deadline_) {
+        if (deadline_ >= 0 && now > deadline_ + stall && stalls_ < most_stalls) {
+            // This process was stopped, and most likely so was the command: it has its time once more.
+            ++stalls_;
+            deadline_ = now + limit_;
+        } else if (deadline_ >= 0 && now >= deadline_) {
             kill(Cause::time);
         } else if (next_measurement_ >= 0 && now >= next_measurement_) {
             const std::uint64_t resident = resident_bytes(memory_);
@@ -209,7 +217,9 @@ private:
     Phase phase_ = Phase::idle;
     pid_t command_ = 0;  // 0: it has been waited for
     std::int64_t began_ = 0;
+    std::int64_t limit_ = 0;
     std::int64_t deadline_ = -1;
+    int stalls_ = 0;
     std::int64_t next_measurement_ = -1;
     std::uint64_t memory_ = 0;
     Cause cause_ = Cause::exit;

@@ -15,7 +15,7 @@ from typing import Any
 from ostinato.errors import TuningError
 from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, Status, death
 from ostinato.tune.trial import Task
-from ostinato.tune.workers.loop import ROOM, Loop, Watch, output_pipe
+from ostinato.tune.workers.loop import MOST_STALLS, ROOM, STALL_SECONDS, Loop, Watch, output_pipe
 from ostinato.tune.workers.protocol import json_object
 from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
@@ -277,6 +277,7 @@ class Calls:
         self._began = False
         self._served = 0  # tasks that the worker has answered
         self._moment = 0.0
+        self._stalls = 0  # of this process while the first task ran
         self._pace = 1.0  # seconds a task, lately
         self._window = 1  # tasks that may wait here, at this pace
         self._killing = ""
@@ -326,11 +327,19 @@ class Calls:
         return self._moment + (_START_SECONDS if starting else self._tasks[0].seconds)
 
     def expire(self) -> None:
-        """Kill the task that has reached its limit of time."""
+        """Kill the task that has reached its limit of time.
+
+        If this process comes too late for that by far, it was stopped, and most likely so was the worker: with the
+        machine, or with all processes of a job. Then the task has its time once more.
+        """
         if self._worker is None:
             return
         self._worker.hear()  # what ended in time did, even if nobody looked before
-        if self.loop.now() >= self.deadline():
+        late = self.loop.now() - self.deadline()
+        if late > STALL_SECONDS and self._stalls < MOST_STALLS:
+            self._stalls += 1
+            self._moment = self.loop.now()
+        elif late >= 0:
             self._kill("time")
 
     def cancel(self) -> None:
@@ -384,6 +393,7 @@ class Calls:
 
     def _next(self) -> None:
         self._moment = self.loop.now()
+        self._stalls = 0
         self._began = False
 
     def _heard(self, message: Message) -> None:

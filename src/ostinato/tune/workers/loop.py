@@ -109,6 +109,12 @@ def output_pipe() -> tuple[int, int]:
     return reader, writer
 
 
+STALL_SECONDS = 1.0
+"""A process that looks at a limit of time so much too late was stopped meanwhile."""
+
+MOST_STALLS = 3
+"""For a command that has its limit of time again after each: what hangs on a machine that always stalls must end."""
+
 _INTERVAL = 0.25
 _GRACE = 10.0  # a reaper says after 5 s what it cannot kill
 
@@ -140,19 +146,28 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._due = float("inf")
-        self._timer = self.loop.at(self.loop.now() + _INTERVAL, self._look)
+        self._seconds = 0.0
+        self._stalls = 0
+        self._next = self.loop.now() + _INTERVAL
+        self._timer = self.loop.at(self._next, self._look)
 
     def expect(self, seconds: float) -> None:
         """Note that nothing of the command may be there after so many seconds, and a while that the reaper needs."""
+        self._seconds, self._stalls = seconds, 0
         self._due = self.loop.now() + seconds + _GRACE
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        if self.loop.now() >= self._due:
+        now = self.loop.now()
+        if now > self._next + STALL_SECONDS and self._stalls < MOST_STALLS:  # so does the reaper
+            self._stalls += 1
+            self._due = max(self._due, now + self._seconds + _GRACE)
+        if now >= self._due:
             self.rescued = True
             self.reaper.rescue()
         elif self.reaper.stopped():
             self.reaper.resume()
-        self._timer = self.loop.at(self.loop.now() + _INTERVAL, self._look)
+        self._next = self.loop.now() + _INTERVAL
+        self._timer = self.loop.at(self._next, self._look)
