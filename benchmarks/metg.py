@@ -36,12 +36,12 @@ def run(context: Context) -> None:
         efficiency = grain_ns[:, None] / (threads * np.array(samples))  # by grain and round
         for grain, at_grain in zip(grain_ns, efficiency, strict=True):
             context.rows.append(Row("metg", f"{grain:.3g} ns", name, "efficiency", tuple(at_grain), None))
-        crossings = tuple(_crossing(grain_ns, column) for column in efficiency.T)
+        crossings = tuple(crossing(grain_ns, column) for column in efficiency.T)
         context.rows.append(Row("metg", "METG(50)", name, "ns", crossings, HAND))
 
 
-def _crossing(grain: np.ndarray, efficiency: np.ndarray) -> float:
-    """The grain above which the efficiency stays over one half, between measured grains by their logarithms."""
+def crossing(grain: np.ndarray, efficiency: np.ndarray) -> float:
+    """Return the grain above which the efficiency stays over one half, between measured grains by their logarithms."""
     below = np.flatnonzero(efficiency < 0.5)
     if len(below) == 0:
         return float(grain[0])

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from benchmarks import simulation
+from benchmarks import scaling, simulation
 from benchmarks.measure import Row
 from benchmarks.native import ADAPTED, HAND, LOOP, ONE, TITLES, TWO
 
@@ -149,6 +149,44 @@ def _errors(rows: Sequence[Row], path: Path) -> None:
     plt.close(figure)
 
 
+def _scaling(rows: Sequence[Row], path: Path) -> None:
+    """Draw steps on 1, 2 and 4 ranks, predicted and measured, and efficiency on many nodes, predicted."""
+    figure, (near, far) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained", width_ratios=(2, 3))
+    median = {(row.case, row.contestant): row.median for row in rows}
+    errors = {case: value for (case, who), value in median.items() if who == "predicted to measured"}
+    for ranks, colour, marker in (("1 rank", FURTHER, "s"), ("2 ranks", OURS, "D"), ("on", "#e0a21c", "x")):
+        cases = [c for c in errors if (" cores" in c if ranks == "on" else c.endswith(f", {ranks}"))]
+        label = next((c.rpartition(", ")[2] for c in cases), ranks)
+        taken = [median[case, "measured"] for case in cases]
+        near.plot(taken, [median[case, "predicted"] for case in cases], marker, color=colour, ms=6, label=label)
+    ends = near.get_xlim()
+    near.axline((1, 1), slope=1, color="#8a8f99", linewidth=0.9)
+    near.set_xscale("log")
+    near.set_yscale("log")
+    near.set_xlim(max(ends[0], 1), ends[1])
+    near.set_xlabel("a step as measured (µs)", color=INK)
+    near.set_ylabel("as predicted (µs)", color=INK)
+    near.set_title("Measured on this host", loc="left", color=INK)
+    for kind, colour in ((scaling.WEAK, OURS), (scaling.STRONG, "#2a6f97")):
+        for name, style in ((scaling.ON_HOST, "-"), (scaling.ON_NETWORK, "--")):
+            steps = np.array([median[f"{kind}, {nodes} nodes", name] for nodes in scaling.NODES])
+            ideal = steps[0] / (1 if kind == scaling.WEAK else np.array(scaling.NODES))
+            far.plot(scaling.NODES, ideal / steps, style, color=colour, marker="o", ms=4, label=f"{kind}, {name}")
+    far.set_xscale("log", base=2)
+    far.set_xticks(scaling.NODES, [f"{nodes:,}" for nodes in scaling.NODES])
+    far.set_ylim(0, 1.05)
+    far.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    far.set_xlabel("nodes of one core", color=INK)
+    far.set_title("Predicted: efficiency of a stencil, tiles of 20 µs", loc="left", color=INK)
+    for axes in (near, far):
+        axes.tick_params(colors=INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#dfe2e7", linewidth=0.7)
+        axes.legend(frameon=False, labelcolor=INK, fontsize=9)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
 def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Draw what there are rows for; return the files."""
     mpl.use("Agg")
@@ -167,6 +205,10 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     if own:
         written.append(directory / "simulation.png")
         _errors(own, written[-1])
+    own = [row for row in rows if row.benchmark == scaling.PREDICTED]
+    if own:
+        written.append(directory / "scaling.png")
+        _scaling(own, written[-1])
     return written
 
 

@@ -29,6 +29,7 @@ from benchmarks import (
     python_tasks,
     ranks,
     retuning,
+    scaling,
     simulation,
     submitting,
     tuning_devices,
@@ -236,6 +237,28 @@ def _tuning(rows: Sequence[Row]) -> list[Target]:
     return found
 
 
+def _ranks(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """What messages between ranks cost beside MPI, and how well they are predicted."""
+    found = []
+    of = {(case, who): value for (name, case, who), value in median.items() if name == scaling.MESSAGES}
+    mpi, shared, hand = scaling.OURS_MPI, scaling.OURS_SHARED, scaling.HAND_C
+    if (scaling.PER_SIDE, hand) in of and (scaling.PER_SIDE, mpi) in of:
+        beyond = of[scaling.PER_SIDE, mpi] - of[scaling.PER_SIDE, hand]
+        found.append(Target("beyond MPI's own cost, per message and side", beyond, 50, unit=" ns"))
+        for case, wanted in ((scaling.METG, 1.1), (scaling.FOUR, 0.5)):
+            found.append(Target(f"{case}, 2 ranks: {mpi} to {hand}", of[case, mpi] / of[case, hand], wanted))
+    if (scaling.DEPENDENCE, shared) in of:
+        found.append(Target("a dependence between ranks of one host", of[scaling.DEPENDENCE, shared], 250, unit=" ns"))
+    errors = {
+        row.case: abs(row.median)
+        for row in rows
+        if row.benchmark == scaling.PREDICTED and row.unit == "%" and row.case.endswith(", 2 ranks")
+    }
+    found += _worst("simulated to measured on 2 ranks, off by %", errors, 15)
+    times = {f"{row.case}, {row.contestant}": row.median for row in rows if row.benchmark == scaling.COMPILE}
+    return found + _worst("capture and compile on a rank, ms", times, 200)
+
+
 def _worst(what: str, ratios: dict[str, float], wanted: float, at_most: bool = True) -> list[Target]:
     """The case furthest from the bound; none if there is no case."""
     if not ratios:
@@ -363,6 +386,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     found += _python(median)
     one, two = ((ranks.BENCHMARK, ranks.CASE, name) for name in (ranks.ONE, ranks.SHARED))
     ratio("a stencil of Python tasks: 1 rank to 2 ranks with shared memory", one, two, 1.8, at_most=False)
+    found += _ranks(rows, median)
     ratio("METG(50): 2 lanes to 2 threads by hand", ("metg", "METG(50)", TWO), ("metg", "METG(50)", HAND), 1.25)
     for case in (fixed_costs.PYTHON, fixed_costs.NATIVE):
         call, replay = (("fixed", case, name) for name in (fixed_costs.CALL, fixed_costs.REPLAY))

@@ -28,6 +28,9 @@ _TITLES = {
     "applications": "Applications",
     "python": "Empty Python tasks, ns a task",
     "ranks": "Python tasks on ranks, us a step",
+    "messages": "Messages between two ranks of one host, ns",
+    "scaling": "Steps on ranks, predicted by LogGP",
+    "compile_ranks": "Capture and compile on one of many ranks, ms",
     "compile": "Capture and compile",
     "submit": "Calls of submit alone, ns",
     "ports": "A chain of 64 native tasks with ports and parameters, ns a task",
@@ -42,7 +45,7 @@ _TITLES = {
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("adapt", "applications", "cores", "cuda", "graphtune", "retune", "simulation", "tuning")
+_BY_UNIT = ("adapt", "applications", "cores", "cuda", "graphtune", "retune", "scaling", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -41,6 +41,7 @@ from benchmarks import (
     python_tasks,
     ranks,
     retuning,
+    scaling,
     simulation,
     submitting,
     tuning,
@@ -89,6 +90,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "applications": ("Applications", applications.run),
     "pure": ("Independent tasks of pure Python", free_tasks.run),
     "ranks": ("Python tasks on ranks", ranks.run),
+    "scaling": ("Messages between ranks, and many ranks by a model", scaling.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 
