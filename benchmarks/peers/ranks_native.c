@@ -8,10 +8,10 @@
 
 enum { kMostRows = 64, kColumns = 64, kMostMessages = 64 };
 static double u[2][kMostRows][kColumns];
-static char* buffers[2][kMostMessages];
+static char *buffers[2][kMostMessages];
 static int rank, size;
 
-static void task(const double* x, double* y, long iterations) {
+static void task(const double *x, double *y, long iterations) {
     double value = x[0];
     for (long i = 0; i < iterations; ++i)
         value = value * 0.999 + 1e-3;
@@ -20,7 +20,7 @@ static void task(const double* x, double* y, long iterations) {
 }
 
 static void stencil(int n, int rows, long iterations) {
-    double(*x)[kColumns] = u[n % 2], (*y)[kColumns] = u[1 - n % 2];
+    double (*x)[kColumns] = u[n % 2], (*y)[kColumns] = u[1 - n % 2];
     const int first = rank * rows / size, end = (rank + 1) * rows / size;
     MPI_Request requests[4];
     int open = 0;
@@ -79,7 +79,7 @@ static void exchange(int messages, long iterations) {
     MPI_Waitall(2 * messages, requests, MPI_STATUSES_IGNORE);
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
