@@ -1,4 +1,4 @@
-"""Figures for the documentation: ``python benchmarks/report.py RESULTS.json ... > docs/figures.md``."""
+"""Figures for the documentation: ``python benchmarks/report.py benchmarks/results/*.json > docs/figures.md``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _TITLES = {
     "devices": "One core and two on examples/tune_matmul, candidates a second",
     "applications": "Applications",
     "python": "Empty Python tasks, ns a task",
+    "eager": "Calls outside captures, ns a call",
+    "function": "From a function to a program, us an operation",
+    "pure": "Python tasks without a lock, ns a task",
     "ranks": "Python tasks on ranks, us a step",
+    "fleet": "A fleet of eight simulated hosts of eight devices, candidates of 50 ms",
     "messages": "Messages between two ranks of one host, ns",
     "scaling": "Steps on ranks, predicted by LogGP",
     "compile_ranks": "Capture and compile on one of many ranks, ms",
@@ -49,10 +53,10 @@ _BY_UNIT = ("adapt", "applications", "cores", "cuda", "graphtune", "retune", "sc
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the medians of runs as a page in Markdown, run by run: none is mixed with another."""
+    """Return the medians of runs as a page in Markdown, run by run and by date: none is mixed with another."""
     lines = ["# Figures", "", "Medians. Made from the benchmarks' JSON by `benchmarks/report.py`."]
     times: Counter[str] = Counter()
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run["date"]):
         machine, kernel = run["machine"], run["machine"]["kernel"].split("-")[0]
         benchmarks = dict.fromkeys(row["benchmark"] for row in run["results"])
         names = ", ".join(f"`{name}`" for name in benchmarks)
@@ -73,8 +77,9 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
                 own = [row for row in rows if unit in (None, row["unit"])]
                 named = title if unit is None else f"{title}, {unit}"
                 lines += ["", f"### {named}{suffix}", "", *_table(own)]
-        title = f"### What was set out to be reached: {', '.join(benchmarks)}{suffix}"
-        lines += ["", title, "", "| | measured | wanted |", "|---|---|---|"]
+        if run["targets"]:
+            title = f"### What was set out to be reached: {', '.join(benchmarks)}{suffix}"
+            lines += ["", title, "", "| | measured | wanted |", "|---|---|---|"]
         for target in run["targets"]:
             bound = "at most" if target["at_most"] else "at least"
             missed = "" if target["reached"] else " **missed**"
