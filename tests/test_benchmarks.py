@@ -15,6 +15,7 @@ ROW = {"benchmark": "applications", "case": "heat", "unit": "us/step", "referenc
 def run_of(revision, case, ours, theirs):
     rows = [ROW | {"case": case, "contestant": "ostinato", "samples": ours}]
     rows += [ROW | {"case": case, "contestant": "OpenMP", "samples": theirs}]
+    rows += [ROW | {"case": case, "contestant": "NumPy", "samples": [8000.0]}]
     machine, date = {"cpu": "a processor", "cores": 2}, "2026-11-24T12:00:00+00:00"
     return {"versions": {"revision": revision}, "machine": machine, "date": date, "results": rows}
 
@@ -30,8 +31,8 @@ def test_cases_are_chosen_by_a_part_of_their_names(cases, wanted):
 
 def test_runs_of_one_revision_make_one_table():
     made = table([run_of("a", "heat", [3.0, 1.0, 2.0], [4.0]), run_of("a", "images", [3000.0], [2000.0])])
-    assert "| heat | 2.00 us | OpenMP 4.00 us | 0.50 |" in made
-    assert "| images | 3.00 ms | OpenMP 2.00 ms | 1.50 |" in made
+    assert "| heat | 2.00 us | OpenMP 4.00 us | 0.50 | 8.00 ms |" in made
+    assert "| images | 3.00 ms | OpenMP 2.00 ms | 1.50 | 8.00 ms |" in made
 
 
 def test_runs_of_two_revisions_make_no_table():

@@ -30,7 +30,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
             if r["benchmark"] == BENCHMARK
         ]
         for ours, best in beside_best(rows):
-            plain = next(_time(row) for row in rows if row.case == ours.case and row.contestant == PLAIN)
+            plain = "".join(_time(row) for row in rows if row.case == ours.case and row.contestant == PLAIN)
             ratio = f"{ours.median / best.median:.2f}"
             lines.append(f"| {ours.case} | {_time(ours)} | {best.contestant} {_time(best)} | {ratio} | {plain} |")
     machine, dates = runs[-1]["machine"], sorted({run["date"][:10] for run in runs})
