@@ -105,7 +105,7 @@ def _tuner(fleet: str, store: str) -> ost.Tuner:
 def _search(tuner: ost.Tuner, first: int, count: int) -> dict[str, float]:
     candidates = [ost.Candidate.call("benchmarks.tuning_candidates:empty", {"number": first + n}) for n in range(count)]
     begin, used = time.perf_counter(), time.process_time()
-    report = tuner.tune("nap", candidates, anew=True)  # results of an earlier search are not used
+    report = tuner.tune("nap", candidates, anew=True)  # ignore results of an earlier search
     used, taken = time.process_time() - used, time.perf_counter() - begin
     if any(result.status != "ok" or result.time_ns < 0.99e9 * SECONDS for result in report.results):
         raise RuntimeError(f"not every candidate took its {1e3 * SECONDS:g} ms:\n{report.table()}")

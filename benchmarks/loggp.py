@@ -1,4 +1,4 @@
-"""What a step takes on many ranks, by the LogGP model: Alexandrov, Ionescu, Schauser, Scheiman, "LogGP" (SPAA 1995).
+"""Predict the time of a step on many ranks with LogGP (Alexandrov, Ionescu, Schauser, Scheiman, SPAA 1995).
 
 The planner plans for ranks that are not there. Of a grid of ranks it plans for one rank of each kind, such as a corner,
 an edge, the interior: all others of a kind do the same with their own neighbours. Then all ranks are simulated, step by
@@ -25,7 +25,7 @@ from ostinato.graph.messages import Message
 
 @dataclass(frozen=True)
 class LogGP:
-    """What messages take, in seconds.
+    """The costs of messages, in seconds.
 
     `L`: on their way. `o`: of the processor, on each side. `g`: between the begins of two messages at a network
     interface. `G`: for each further byte.
@@ -59,19 +59,19 @@ def record_on(rank: int, size: int, record: Record) -> ost.Graph:
 
 
 class Part(NamedTuple):
-    """What a rank does in a step."""
+    """The work and the messages of a rank in a step."""
 
     sends: tuple[tuple[int, int], ...]
     """The other rank, and how many bytes."""
     receives: tuple[tuple[int, int], ...]
     before: float
-    """Seconds of what needs no message of the step."""
+    """Seconds of the work that needs no message of the step."""
     after: float
     """Seconds of the rest."""
 
 
 def part_of(rank: int, size: int, record: Record, seconds: Mapping[str, float]) -> Part:
-    """Plan a rank's part, given what ops take by name."""
+    """Plan a rank's part, given the seconds of ops by name."""
     graph = record_on(rank, size, record)
     step: Step = infer_dependences(distribute(flatten(graph), graph.group))
     needs = [isinstance(op.body, Message) and not op.body.sends for op in step.nodes]
@@ -111,7 +111,7 @@ def parts_of_grid(grid: Sequence[int], record: Record, seconds: Mapping[str, flo
 
 
 def step_seconds(parts: Sequence[Part], model: LogGP, steps: int = 64) -> float:
-    """Return what a step takes once many are under way."""
+    """Return the seconds of a step, after the first steps."""
     before, after = np.array([part.before for part in parts]), np.array([part.after for part in parts])
     out, into, total = _message_tables(parts)
     nbytes = np.array([size for part in parts for _, size in part.sends], float)

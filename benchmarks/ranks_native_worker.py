@@ -1,4 +1,4 @@
-"""What `ranks_native.c` measures, by programs of native tasks on ranks.
+"""Measure the cases of `ranks_native.c` with programs of native tasks on ranks.
 
 Arguments: a transport, the number of rounds, then cases such as ``stencil:ROWS:ITERATIONS:STEPS``. Rank 0 prints for
 each case the microseconds that a step takes, one number for each round.

@@ -238,7 +238,7 @@ def _tuning(rows: Sequence[Row]) -> list[Target]:
 
 
 def _ranks(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
-    """What messages between ranks cost beside MPI, and how well they are predicted."""
+    """Compare the cost of messages with MPI, and predictions with measured times."""
     found = []
     of = {(case, who): value for (name, case, who), value in median.items() if name == scaling.MESSAGES}
     mpi, shared, hand = scaling.OURS_MPI, scaling.OURS_SHARED, scaling.HAND_C

@@ -1,4 +1,4 @@
-"""What messages between ranks cost, beside MPI in C; and steps on many ranks, as LogGP predicts them.
+"""Measure messages between ranks beside MPI in C, and predict steps on many ranks with LogGP.
 
 All is measured on two ranks of this host. Where there are fewer cores than ranks, the case says so.
 """
@@ -130,7 +130,7 @@ def _messages(who: str, found: Mapping[str, list[float]], grains: Sequence[int])
 
 
 def _fit(found: Mapping[str, Sequence[float]]) -> LogGP:
-    """Return the model in which messages take what they were measured to take."""
+    """Return the model with the measured costs of messages."""
     o = max((_median(found, f"exchange:{_MANY}:") - _median(found, "exchange:0:")) / (2 * _MANY), 0.0)
     small, large = _median(found, "pingpong:8:") / 2, _median(found, f"pingpong:{_LARGE}:") / 2
     flood = _median(found, f"flood:{_MANY}:") / _MANY
@@ -139,7 +139,7 @@ def _fit(found: Mapping[str, Sequence[float]]) -> LogGP:
 
 
 def rows_of(count: int) -> Record:
-    """Return what records the stencil of `ranks_native_worker`."""
+    """Return a function that records the stencil of `ranks_native_worker`."""
 
     @ost.task
     def work(x: ost.Read, y: ost.Write) -> None: ...
@@ -155,7 +155,7 @@ def rows_of(count: int) -> Record:
 
 
 def _compare(who: str, model: LogGP, taken: Mapping[tuple[str, int], Mapping[str, list[float]]]) -> Iterator[Row]:
-    """Yield what is predicted on 1, 2 and 4 ranks from what a task takes on one, beside what was measured."""
+    """Yield predicted and measured times on 1, 2 and 4 ranks. The prediction uses the time of a task on one rank."""
     cores = len(usable_cores())
     for grain in _CHECKED:
         start = f"stencil:8:{grain}:"
@@ -172,7 +172,7 @@ def _compare(who: str, model: LogGP, taken: Mapping[tuple[str, int], Mapping[str
 
 
 def grid_of(tiles: int) -> Record:
-    """Return what records a stencil of so many tiles along both axes."""
+    """Return a function that records a stencil of so many tiles along both axes."""
 
     @ost.task
     def relax(src: ost.Read, dst: ost.Write) -> None: ...
@@ -188,7 +188,7 @@ def grid_of(tiles: int) -> Record:
 
 
 def _predict(model: LogGP) -> Iterator[Row]:
-    """Yield what steps take on more nodes than there are here: each of one core."""
+    """Yield predicted times of steps on up to 4096 nodes of one core each."""
     network = LogGP(model.L + 2e-6, model.o, model.g, model.G + 1 / 12.5e9)
     for nodes in NODES:
         side = round(nodes**0.5)

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kMostRows = 64, kColumns = 64, kMostMessages = 64 };
+#include "ranks_rows.h"
+
+enum { kMostRows = 64, kMostMessages = 64 };
 static double u[2][kMostRows][kColumns];
 static char *buffers[2][kMostMessages];
 static int rank, size;
@@ -23,15 +25,7 @@ static void stencil(int n, int rows, long iterations) {
     double (*x)[kColumns] = u[n % 2], (*y)[kColumns] = u[1 - n % 2];
     const int first = rank * rows / size, end = (rank + 1) * rows / size;
     MPI_Request requests[4];
-    int open = 0;
-    if (rank > 0) {
-        MPI_Irecv(x[first - 1], kColumns, MPI_DOUBLE, rank - 1, 0, MPI_COMM_WORLD, &requests[open++]);
-        MPI_Isend(x[first], kColumns, MPI_DOUBLE, rank - 1, 0, MPI_COMM_WORLD, &requests[open++]);
-    }
-    if (rank < size - 1) {
-        MPI_Irecv(x[end], kColumns, MPI_DOUBLE, rank + 1, 0, MPI_COMM_WORLD, &requests[open++]);
-        MPI_Isend(x[end - 1], kColumns, MPI_DOUBLE, rank + 1, 0, MPI_COMM_WORLD, &requests[open++]);
-    }
+    const int open = exchange_rows(x, first, end, rank, size, requests);
     const int low = first + (rank > 0), high = end - (rank < size - 1);
     for (int row = low; row < high; ++row) /* while messages are on their way */
         task(x[row > 0 ? row - 1 : 0], y[row], iterations);

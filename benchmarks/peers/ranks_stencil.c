@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kRows = 16, kColumns = 64 };
+#include "ranks_rows.h"
+
+enum { kRows = 16 };
 static const double kSeconds = 20e-6;
 static double u[2][kRows][kColumns];
 
@@ -20,15 +22,7 @@ static void step(int n, int rank, int size) {
     double (*x)[kColumns] = u[n % 2], (*y)[kColumns] = u[1 - n % 2];
     const int first = rank * kRows / size, end = (rank + 1) * kRows / size;
     MPI_Request requests[4];
-    int open = 0;
-    if (rank > 0) {
-        MPI_Irecv(x[first - 1], kColumns, MPI_DOUBLE, rank - 1, 0, MPI_COMM_WORLD, &requests[open++]);
-        MPI_Isend(x[first], kColumns, MPI_DOUBLE, rank - 1, 0, MPI_COMM_WORLD, &requests[open++]);
-    }
-    if (rank < size - 1) {
-        MPI_Irecv(x[end], kColumns, MPI_DOUBLE, rank + 1, 0, MPI_COMM_WORLD, &requests[open++]);
-        MPI_Isend(x[end - 1], kColumns, MPI_DOUBLE, rank + 1, 0, MPI_COMM_WORLD, &requests[open++]);
-    }
+    const int open = exchange_rows(x, first, end, rank, size, requests);
     for (int row = first + (rank > 0); row < end - (rank < size - 1); ++row) /* while messages are on their way */
         task(x[row > 0 ? row - 1 : 0], y[row]);
     MPI_Waitall(open, requests, MPI_STATUSES_IGNORE);

@@ -20,8 +20,9 @@ void refuse_forked(const MessengerHandle& handle) {
     refuse_after_fork(handle.messenger->made.forked(), "Ranks", "another");
 }
 
-// What the thread that agrees with other ranks is told: (source, bytes, None); of a run (-1, whether it has ended, the
-// run); that a rank has died (rank, None, None); that the transport has failed (-1, code, None).
+// Returns news for the thread that agrees with other ranks, each as a tuple. A message: (source, bytes, None). A run
+// that stops or has ended: (-1, whether it has ended, run). A rank that has died: (rank, None, None). A transport that
+// has failed: (-1, code, None).
 nb::object wait_for_news(const MessengerHandle& handle) {
     std::vector<Messenger::Told> told;
     bool open = false;

@@ -20,8 +20,8 @@ constexpr std::int32_t kLetterTag = 0;      // channels have others
 // The thread in `wait` naps where it finds nothing, or workers look, too; ever longer.
 constexpr std::int64_t kFirstNapNs = 20'000, kLastNapNs = 1'000'000;
 constexpr int kLooks = 64;  // before the first nap
-// Between two looks at the processes of other ranks. A death is told at the second look: what the process has said
-// before arrives meanwhile.
+// Between two looks at the processes of other ranks. The second look after a death reports it: the last messages of
+// the process arrive in between.
 constexpr std::int64_t kProcessesNs = 50'000'000;
 
 struct LetterHead {

@@ -75,7 +75,7 @@ def _quota(root: str | os.PathLike[str]) -> float | None:
 
 
 def spare_memory(root: str | os.PathLike[str] = "/") -> int | None:
-    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell."""
+    """Return how many bytes the kernel and the control group have available; None if neither tells."""
     found, group = [], os.path.join(root, "sys/fs/cgroup")
     with suppress(OSError):
         said = re.search(r"^MemAvailable:\s*(\d+)", _read(root, "proc/meminfo"), re.MULTILINE)

@@ -347,7 +347,7 @@ def _assign(to: Array, source: Array) -> None:
 
 @contextmanager
 def _put_back(arrays: Iterable[Array]) -> Iterator[None]:
-    """Afterwards, arrays hold what they held."""
+    """Give arrays back the values that they have now."""
     held = [(array, _copy_of(array)) for array in arrays]
     try:
         yield

@@ -114,14 +114,14 @@ class Agreement:
         self._judge_failure = judge_failure
         self._lock = threading.RLock()
         self._number = 0  # of what was done last
-        self._failed = -1  # of what was done last and ended with an error on all ranks
+        self._failed = -1  # the number of the last step that ended with an error on all ranks
         self._programs: WeakValueDictionary[int, Shared] = WeakValueDictionary()
         self._lost: Lost | None = None
         self._entries: dict[int, _Entry] = {}
         self._early: dict[int, list[Message]] = {}  # what concerns things that this rank has not begun
         self._own: deque[tuple[bool, Message]] = deque()  # from this rank to itself: whether it is for the coordinator
         self._coordinator = Coordinator(size, most_tag, self._tell) if rank == 0 else None
-        self._winners = ""  # a digest of what was agreed on last
+        self._winners = ""  # a digest of the last agreed variants
         self.ended = False
         self._times: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # on rank 0, and when that arrived here
         self._thread = threading.Thread(target=self._serve, name="ostinato ranks", daemon=True)
@@ -174,7 +174,7 @@ class Agreement:
             self._programs[program.key] = program
 
     def gather(self, data: bytes, words: str) -> Sequence[bytes]:
-        """Return what all ranks give, by rank."""
+        """Return the data that each rank gives, by rank."""
         return self._together(Begun(0, GATHER, None, words, data=data)).data
 
     def compare_clocks(self) -> tuple[int, int]:
@@ -402,7 +402,7 @@ class Agreement:
                 self._break_off(number, entry, Verdict(number, contract=message.why))
 
     def _break_off(self, number: int, entry: _Entry, verdict: Verdict) -> None:
-        """End a run at once: nobody knows which messages still come."""
+        """End a run at once: it is unknown which messages will still arrive."""
         if entry.error is not None or entry.run is None or entry.program is None:
             return
         entry.error = ContractError(verdict.contract)
@@ -444,7 +444,7 @@ class Agreement:
 
 
 def lost_error(lost: Lost) -> RankLost:
-    """Return what to raise when a rank has died."""
+    """Return the error to raise when a rank has died."""
     who = "a rank" if lost.rank is None else f"rank {lost.rank}"
     error = RankLost(
         f"{who} was lost: {lost.why}. These ranks can do nothing together any more; programs of this process alone can "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def name_clock() -> str:
-    """Return what is equal where two processes read the same monotonic clock, and else differs.
+    """Return an identifier that is equal where two processes read the same monotonic clock, and differs otherwise.
 
     Processes of one boot of one host do, unless they are in time namespaces of their own. Empty: that is not known.
     """

@@ -29,17 +29,17 @@ LEAVE = "leave"  # a rank does not do what the others do
 
 
 class Offer(NamedTuple):
-    """The variants of a task for arrays of some shapes, as a rank has them, and what its store knows of them."""
+    """A rank's variants of a task for arrays of some shapes, and the measurements in its store."""
 
     task: str
     variants: tuple[str, ...]
-    """What messages call them, the task itself first."""
+    """Their names in error messages, the task itself first."""
     source: str | None
-    """A digest of their code; None if another process cannot tell what they are."""
+    """A digest of their code; None if it cannot be compared between processes."""
     winner: str = ""
     """The fastest one; empty if the rank does not know."""
     record: bytes = b""
-    """What was measured, pickled; empty if nothing was."""
+    """The measurements, pickled; empty if there are none."""
 
 
 Offers: TypeAlias = Mapping[str, Offer]
@@ -47,7 +47,7 @@ Offers: TypeAlias = Mapping[str, Offer]
 
 
 class Winners(NamedTuple):
-    """What all ranks compile with."""
+    """The measurements with which all ranks compile."""
 
     digest: str
     records: Mapping[str, bytes]
@@ -79,7 +79,7 @@ class Begun:
     offers: Offers | None = None
     """Of a program, the variants that this rank has; None if it was given costs."""
     data: bytes = b""
-    """What all ranks are to have."""
+    """The data of this rank, which all ranks will receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Agreed:
     winners: Winners = NO_WINNERS
     """The variants that all ranks run."""
     data: tuple[bytes, ...] = ()
-    """What all ranks gave, by rank."""
+    """The data of all ranks, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Abandoned:
     what: str
     why: str
     programs: frozenset[int] = frozenset()
-    """Those that cannot run any more, as nobody knows which of their messages still come."""
+    """Those that cannot run any more: it is unknown which of their messages will still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,7 @@ def _verdict(number: int, ended: dict[int, Ended]) -> Verdict:
 
 
 def choose_winners(ranks: Sequence[Offers | None]) -> tuple[Winners, str]:
-    """Return what all ranks compile with, and what is wrong; empty if nothing is.
+    """Return the measurements with which all ranks compile, and the problem; empty if there is none.
 
     `ranks`: the offers of each rank; None where it was given costs instead of a store.
 
@@ -467,7 +467,7 @@ def choose_winners(ranks: Sequence[Offers | None]) -> tuple[Winners, str]:
 
 
 def _find_problem(first: int, chosen: Offer, rank: int, own: Offer | None) -> str:
-    """Say why a rank cannot run what another one knows to be the fastest."""
+    """Say why a rank cannot run the fastest variant of another rank; return "" if it can."""
     told = f"{chosen.task!r}: by the store of rank {first}, {chosen.winner or 'no variant'} is the one to run"
     if own is None:
         return f"{told}, but rank {rank} was given costs=; give all ranks the same costs="

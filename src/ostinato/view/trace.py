@@ -197,7 +197,7 @@ def _mark_issues(
 def _draw_messages(
     axes: Axes, trace: Trace, left: NDArray[np.float64], right: NDArray[np.float64], row: NDArray[np.intp]
 ) -> None:
-    """Draw an arrow for each message, from the end of what sent it to the begin of what received it."""
+    """Draw an arrow for each message, from the end of its send to the beginning of its receive."""
     for number, source in find_messages(trace).items():
         to, by = left[number], min(right[source], left[number])
         up = 0.4 if row[number] < row[source] else -0.4

@@ -1,4 +1,4 @@
-"""One trace of several ranks, from what each of them recorded."""
+"""Join the records of several ranks into one trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EndOfMessage(NamedTuple):
 
 
 class PartOfTrace(NamedTuple):
-    """What a rank recorded. Its messages are in program order."""
+    """The records of one rank. Messages are in program order."""
 
     trace: Trace
     messages: tuple[EndOfMessage, ...]
@@ -68,7 +68,7 @@ def join_traces(parts: Sequence[PartOfTrace], rank: int) -> Trace:
 
 
 def part_of(trace: Trace, rank: int) -> Trace:
-    """Return what one rank has in a trace of several, numbered as on that rank."""
+    """Return the part of one rank of a trace of several, numbered as on that rank."""
     if not trace.ranks:
         return trace
     own = trace.ranks[rank]
@@ -120,8 +120,9 @@ def _moved(part: PartOfTrace, rank: RankOfTrace) -> NDArray[np.void]:
 
 
 def _pair(parts: Sequence[PartOfTrace], ranks: Sequence[RankOfTrace]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return which operation sends what which one receives; and after which receive, how many steps before, a send has
-    memory for its message again.
+    """Return the messages as (send, receive), and what frees memory for them as (receive, send, steps).
+
+    The receive of a step frees memory for the send so many steps later.
     """
     sent = dict(_ends(parts, ranks, sends=True))
     pairs = [(sent[key], end) for key, end in _ends(parts, ranks, sends=False) if key in sent]

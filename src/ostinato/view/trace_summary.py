@@ -220,7 +220,7 @@ class Gaps(NamedTuple):
     since: NDArray[np.int64]
     """When its thread had nothing to do any more."""
     ready: NDArray[np.int64]
-    """When what it waited for on other threads had ended, or its message was there; `since` if that was before."""
+    """When the operations that it waited for had ended, or its message was there; `since` if that was before."""
 
 
 def find_gaps(trace: Trace, sources: Sources) -> Gaps:

@@ -297,7 +297,7 @@ def test_endless_recursion_in_a_task_is_a_task_error(machine):
 
     g = ost.Graph()
     g.task(deep, access=(), on=f"cpu:{len(machine.processors) - 1}")
-    gc.collect()  # what other tests left: its finalizers would be called where no further call is possible
+    gc.collect()  # garbage of other tests: its finalizers would run where no further call is possible
     with g.compile(machine) as program, pytest.raises(ost.TaskError) as error:
         program.replay()
     assert isinstance(error.value.__cause__, RecursionError)

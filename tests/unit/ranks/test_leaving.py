@@ -1,4 +1,4 @@
-"""A rank that an exception keeps from its part in what all do: the others raise, and none waits for ever."""
+"""An exception keeps a rank from its part of a common call: the others raise, and none waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of many ranks: it plans as ranks do, and messages take what LogGP says."""
+"""The model of many ranks: it plans as ranks do, and takes the costs of messages from LogGP."""
 
 from __future__ import annotations
 

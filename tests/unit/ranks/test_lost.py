@@ -184,7 +184,7 @@ def test_however_it_is_noticed(peer: subprocess.Popen[bytes], noticed_by: str, w
         program.replay(1)
     program.close()
     timer.join()
-    messengers[1].close()  # its thread would wait for what does not come
+    messengers[1].close()  # its thread would wait for a message that never comes
 
 
 def test_a_rank_that_ends_as_it_should_is_not_lost(peer: subprocess.Popen[bytes]) -> None:

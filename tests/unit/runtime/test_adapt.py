@@ -347,7 +347,7 @@ def test_threads_get_one_lane_each_and_several_whether_ops_are_steady_or_not(mac
 
 
 def learn_of_turns(machine, monkeypatch, op_seconds, step_seconds, until):
-    """Have a program of eight ops learn until a time; yield, turn by turn, the lanes, the time, and what it took.
+    """Have a program of eight ops learn until a time; yield for each turn its lanes, its start, and its seconds.
 
     Time is not that of a clock: a step takes `step_seconds(lanes, now)`.
     """

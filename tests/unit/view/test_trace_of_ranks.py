@@ -1,4 +1,4 @@
-"""One trace of several ranks: messages are arrows, times are those of one clock, and it says who waited for whom."""
+"""One trace of several ranks: messages are arrows, times are of one clock, waits name the rank waited for."""
 
 from __future__ import annotations
 

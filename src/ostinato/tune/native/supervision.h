@@ -123,7 +123,7 @@ private:
     static constexpr std::int64_t first_pause = millisecond;
     static constexpr std::int64_t longest_pause = 100 * millisecond;
     static constexpr std::int64_t stuck_after = 5'000 * millisecond;
-    static constexpr std::int64_t stall = 1'000 * millisecond;  // so much too late only comes what was stopped
+    static constexpr std::int64_t stall = 1'000 * millisecond;  // a process that is later than this was stopped
     static constexpr int most_stalls = 3;
 
     // Waits for the children that have ended; returns whether there are others.

@@ -113,7 +113,7 @@ STALL_SECONDS = 1.0
 """A process that looks at a limit of time so much too late was stopped meanwhile."""
 
 MOST_STALLS = 3
-"""For a command that has its limit of time again after each: what hangs on a machine that always stalls must end."""
+"""A command gets its time limit again at most this many times: one that hangs must end even if the machine stalls."""
 
 _INTERVAL = 0.25
 _GRACE = 10.0  # a reaper says after 5 s what it cannot kill
