@@ -55,10 +55,10 @@ def smooth(noisy: ost.Read, clean: ost.Write, stream: ost.Stream) -> None:
         kernel, size = opencl_kernel(stream.queue.context), (3 * pixels, height)
         kernel(stream.queue, size, None, noisy.data, clean.data, *numbers)
     else:
-        from cuda.core import LaunchConfig, launch
+        from cuda.core import LaunchConfig, Stream, launch
 
         config = LaunchConfig(grid=(3 * pixels // 96, height), block=96)
-        launch(stream, config, cuda_kernel(), noisy.handle, clean.handle, *numbers)
+        launch(Stream.from_handle(stream.handle), config, cuda_kernel(), noisy.handle, clean.handle, *numbers)
 
 
 @ost.task(releases_gil=True)

@@ -42,7 +42,7 @@ def as_ndarray(obj: object) -> Array | None:
         return obj.view(np.ndarray)
     if isinstance(obj, np.generic | str | int | float | complex | type | None):
         return None  # immutable values, although NumPy's scalars export a buffer
-    if hasattr(type(obj), "is_distributed"):
+    if hasattr(type(obj), "is_ostinato_distributed_array"):
         return obj.memory  # type: ignore[attr-defined,no-any-return]
     on_device = adopt(obj)
     if on_device is not None:

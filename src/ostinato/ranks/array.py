@@ -41,7 +41,7 @@ class _Spread(AbstractArray):
 
     __slots__ = ("group", "memory")
 
-    is_distributed = True
+    is_ostinato_distributed_array = True
     group: Group
     memory: Array
 

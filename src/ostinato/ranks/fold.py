@@ -27,7 +27,7 @@ def record_fold(graph: Graph, parts: Any, out: Any, op: Any) -> Op:
     elif not callable(op):
         raise TypeError(f"op of fold() must be one of {', '.join(map(repr, _UFUNCS))} or a function, got {brief(op)}")
     source, target = _array("parts", parts), _array("out", out)
-    if hasattr(type(out), "is_distributed"):
+    if hasattr(type(out), "is_ostinato_distributed_array"):
         raise TypeError("out of fold() must be a NumPy array, which every rank has, got a distributed array")
     if target.size != 1:
         raise GraphError(f"out of fold() must have one element, got shape {target.shape}")

@@ -10,9 +10,11 @@ It runs parts of long replays; the steps that are left over run as before.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import weakref
 from collections.abc import Generator
+from traceback import walk_tb
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -259,13 +261,13 @@ class Adapter:
             self._turn = self._turns.send(result)
         except StopIteration:
             self._end()
-        except Exception:  # nobody's replay ends because of what it would have been better by
+        except BaseException as error:
+            self._end()
+            if not isinstance(error, Exception) or _is_of_signal_handler(error):  # Ctrl-C, for one
+                self._begin()
+                raise
+            # Nobody's replay ends because of what it would have been better by.
             _log.exception("a program could not adapt; it stays as it is")
-            self._end()
-        except BaseException:  # Ctrl-C has ended the learning somewhere
-            self._end()
-            self._begin()
-            raise
         else:
             self._begin_turn()
 
@@ -285,6 +287,14 @@ class Adapter:
         self._engine.settle()
         self._turn = Turn(self._engine.kept, _UNLIMITED)
         self._begin_turn()
+
+
+def _is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a signal's handler raised this: Python runs it wherever the main thread is."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    functions = [getattr(handler, "__func__", handler) for handler in handlers]
+    codes = {getattr(each, "__code__", None) or getattr(type(each).__call__, "__code__", None) for each in functions}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 class Learning:

@@ -154,7 +154,7 @@ class Rebinding:
 
 def _spread(value: Any) -> object:
     """Return how an array is distributed over ranks; of a slice of one, the slice; of any other array, None."""
-    return getattr(value, "distribution", value) if hasattr(type(value), "is_distributed") else None
+    return getattr(value, "distribution", value) if hasattr(type(value), "is_ostinato_distributed_array") else None
 
 
 def _array(value: object) -> Array:

@@ -64,6 +64,16 @@ def test_dlpack_is_shared_and_writable(kind):
     assert view.strides == values.strides
 
 
+def test_names_of_other_libraries_mean_nothing():
+    """PyTorch's tensors have a method of this name."""
+
+    class Tensor(Dlpack):
+        def is_distributed(self):
+            return False
+
+    assert as_ndarray(Tensor(np.zeros(3))).shape == (3,)
+
+
 def test_read_only_stays_read_only():
     values = np.zeros(3)
     values.flags.writeable = False

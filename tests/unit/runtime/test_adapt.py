@@ -445,6 +445,29 @@ def test_a_replay_does_not_end_because_its_program_cannot_adapt(machine, monkeyp
         assert [entry.message for entry in caplog.records] == ["a program could not adapt; it stays as it is"]
 
 
+def test_what_a_signal_handler_raises_while_a_program_adapts_ends_the_replay(machine, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    class Handler:
+        def __call__(self, *_):
+            raise Stop
+
+        handle = __call__
+
+    monkeypatch.setattr(adapt, "schedule_otherwise", lambda *_: signal.raise_signal(signal.SIGALRM))
+    arrays = rows_of(4)
+    for handler in (Handler(), Handler().handle):
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            program = ost.compile(record, [ost.ring(*each) for each in arrays], machine=machine, costs={})
+            with pytest.raises(Stop), program:  # noqa: PT012  # in which of them is left open
+                for _ in range(10_000):
+                    program.replay(1000)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
 def test_a_program_that_is_dropped_is_freed_at_once(machine):
     arrays = rows_of(4)
     program = ost.compile(record, [ost.ring(*each) for each in arrays], machine=machine, costs={})

@@ -389,8 +389,8 @@ class Transaction:
             if kind is None:
                 self._connection.execute("COMMIT")
                 self.committed = True
-        except KeyboardInterrupt:
-            self.committed = not self._connection.in_transaction  # it came before the COMMIT, or after
+        except BaseException:  # an interrupt came before the COMMIT or after it; or it failed
+            self.committed = not self._connection.in_transaction
             raise
         finally:
             self._roll_back()

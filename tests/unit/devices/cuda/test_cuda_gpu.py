@@ -112,7 +112,7 @@ def test_tasks_of_cupy(machine: ost.Machine, launch_only: bool) -> None:
 
     @ost.task(launch_only=launch_only)
     def double(stream: ost.Stream, x: ost.ReadWrite) -> None:
-        with cupy.cuda.ExternalStream(stream.handle):
+        with cupy.cuda.Stream.from_external(stream):
             x = cupy.asarray(x)
             cupy.multiply(x, 2, out=x)
 
@@ -124,6 +124,7 @@ def test_tasks_of_cupy(machine: ost.Machine, launch_only: bool) -> None:
     assert (array == 8).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*under-utilization")
 def test_tasks_of_numba(machine: ost.Machine) -> None:
     pytest.importorskip("numba", reason="Numba is not installed")
     numba_cuda = pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
@@ -176,6 +177,7 @@ def test_kernels_of_nvrtc_by_cuda_core(machine: ost.Machine, launch_only: bool) 
     try:
         program = core.Program(source, "c++", core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
         kernel = program.compile("cubin").get_kernel("twice")
+        program.close()
     except Exception as error:
         if "nvrtc" not in str(error).lower():
             raise
@@ -183,8 +185,8 @@ def test_kernels_of_nvrtc_by_cuda_core(machine: ost.Machine, launch_only: bool) 
 
     @ost.task(launch_only=launch_only)
     def double(stream: ost.Stream, x: ost.ReadWrite) -> None:
-        # The stream is one of cuda.core's by its protocol.
-        core.launch(stream, core.LaunchConfig(grid=8, block=128), kernel, x.handle, np.int64(x.size))
+        launched_on = core.Stream.from_handle(stream.handle)
+        core.launch(launched_on, core.LaunchConfig(grid=8, block=128), kernel, x.handle, np.int64(x.size))
 
     array = np.ones(1000)
     replayed_on(machine, double, array)
