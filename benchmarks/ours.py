@@ -18,12 +18,18 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 #: Seconds of replays in which a program adapts before anything is timed.
 FIRST = 0.5
 
+#: Seconds of such a replay.
+REPLAY = 5e-3
+
 
 def adapt(program: ost.Program, seconds: float = FIRST) -> None:
-    """Replay a program until it knows what its tasks take."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        program.replay(100)
+    """Replay a program until it knows what its tasks take, in replays of some milliseconds, as it is timed later."""
+    begin, steps, took = time.perf_counter(), 1, 0.0
+    while time.perf_counter() < begin + seconds:
+        steps *= 2 if took < REPLAY else 1
+        start = time.perf_counter()
+        program.replay(steps)
+        took = time.perf_counter() - start
 
 
 def _join(graph: ost.Graph, flat: Flat, ops: Sequence[ost.Op]) -> None:

@@ -92,7 +92,7 @@ class CudaArray(DeviceArray):
             "shape": self.shape,
             "typestr": self.dtype.str,
             "descr": self.dtype.descr,
-            "data": (self.handle if self.size else 0, not self.proxy.flags.writeable),
+            "data": (self.handle if self.size else 0, False),  # PyTorch refuses arrays that say they are read-only
             "strides": None if contiguous else self.strides,
             "version": 3,
             "stream": None,  # in a task it is used on the task's stream; outside, its work is done
@@ -102,8 +102,6 @@ class CudaArray(DeviceArray):
         return (2, self._cuda().ordinal)
 
     def __dlpack__(self, **options: Any) -> object:
-        if not self.proxy.flags.writeable:
-            raise BufferError("this array is read-only, which DLPack cannot say of it")
         if self.dtype.kind not in _TYPE_CODES or self.dtype.byteorder == ">":
             raise BufferError(f"DLPack has no type for {self.dtype}")
         if any(stride % self.itemsize for stride in self.strides):

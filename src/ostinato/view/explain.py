@@ -328,8 +328,10 @@ def _costs(executable: Executable) -> list[str]:
     lines += format_rest(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
-    span = executable.step.placement.step_seconds
-    return [*lines, f"  {duration(work)} in all; with its lanes, a step takes {duration(span)} by the model"]
+    span = duration(executable.step.placement.step_seconds)
+    # The model knows what threads do, not what devices do meanwhile.
+    takes = f"its threads take {span} of a step" if executable.step.uses_devices else f"a step takes {span}"
+    return [*lines, f"  {duration(work)} in all; with its lanes, {takes} by the model"]
 
 
 def _critical_path(executable: Executable) -> list[str]:

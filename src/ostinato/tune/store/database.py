@@ -389,7 +389,9 @@ class Transaction:
             if kind is None:
                 self._connection.execute("COMMIT")
                 self.committed = True
-        except BaseException:  # an interrupt came before the COMMIT or after it; or it failed
+        except sqlite3.Error:
+            raise
+        except BaseException:  # an interrupt, or what a signal's handler raises: before the COMMIT, or after
             self.committed = not self._connection.in_transaction
             raise
         finally:

@@ -84,9 +84,15 @@ def test_an_array_is_taken_by_dlpack_where_dlpack_has_words_for_it(device: CudaD
     records = empty(device, 3, [("a", "i1"), ("b", "<f4")])
     with pytest.raises(BufferError, match="strides"):
         records["b"].__dlpack__()
+
+
+def test_libraries_that_know_no_read_only_arrays_take_them(device: CudaDevice) -> None:
+    array = filled(device, (4, 6))
     array.proxy.flags.writeable = False
-    with pytest.raises(BufferError, match="read-only"):
-        array.__dlpack__()
+    assert array.__cuda_array_interface__["data"] == (array.handle, False)
+    assert device.adopt(ByDlpack(array)) is not None
+    with pytest.raises(ValueError, match="read-only"):
+        array.set(1.0)
 
 
 @pytest.mark.parametrize("wrap", [ByInterface, ByDlpack, lambda array: ByDlpack(array, versioned=False)])

@@ -106,6 +106,21 @@ def test_tasks_of_pytorch(machine: ost.Machine, launch_only: bool) -> None:
     assert (array == 8).all()
 
 
+def test_arrays_that_a_task_only_reads_are_arrays_of_pytorch_too(machine: ost.Machine) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    @ost.task(launch_only=True)
+    def add(stream: ost.Stream, x: ost.Read, y: ost.ReadWrite) -> None:
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle)):
+            for take in (lambda array: torch.as_tensor(array, device="cuda"), torch.from_dlpack):
+                take(y).add_(take(x))
+
+    x, y = np.ones(1000), np.zeros(1000)
+    with ost.compile(add, x, y, machine=machine) as program:
+        program.replay(3)
+    assert (y == 6).all()
+
+
 @pytest.mark.parametrize("launch_only", [False, True])
 def test_tasks_of_cupy(machine: ost.Machine, launch_only: bool) -> None:
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")

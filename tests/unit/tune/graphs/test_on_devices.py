@@ -107,7 +107,7 @@ def test_the_fastest_that_is_right_runs(double: Any, machine: ost.Machine) -> No
 
 
 def test_slow_copies_keep_it_on_the_cpu(double: Any, device: fake.FakeDevice, machine: ost.Machine) -> None:
-    device.core.set_delays(copy=2 * SLOW)
+    device.core.set_delays(copy=10 * SLOW)
 
     @ost.task
     def fill(x: ost.Write) -> None:
