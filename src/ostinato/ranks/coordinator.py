@@ -327,7 +327,7 @@ class Coordinator:
         told = [Agreed(message.number)] * self._size
         if message.what == COMPILE:
             ends = [record.begun[rank].ends for rank in range(self._size)]
-            most = max(map(len, ends))
+            most = max(1, *map(len, ends))  # the first tag names the program, even one without channels
             common = [record.begun[rank].common for rank in range(self._size)]
             mismatch = find_difference(common) or find_mismatch(ends)
             if not mismatch and self._tag + most > self._most_tag:

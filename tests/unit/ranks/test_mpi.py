@@ -223,6 +223,27 @@ with graph.compile(ost.Machine(cpus=1)) as program:
     tell(program.replay(3))
 """
 
+APART = """
+import numpy as np
+import ostinato as ost
+
+ranks = ost.Ranks()
+x, y = np.zeros(1), np.zeros(1)
+
+def first(x):
+    ost.fill(x, 1.0)
+
+def second(y):
+    ost.fill(y, 2.0)
+
+with ost.compile(first, x, ranks=ranks) as given_up, ost.compile(second, y, ranks=ranks) as kept:
+    try:
+        given_up.replay(3 + ranks.rank)
+    except ost.ContractError as error:
+        print(f"rank {ranks.rank}: {error}", flush=True)
+    print(f"rank {ranks.rank}: {kept.replay(2)}", flush=True)
+"""
+
 
 def run(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_ranks(ranks, "-c", script, *arguments, timeout=60)
@@ -257,6 +278,14 @@ def test_ranks_that_disagree_raise(case: str, error: str, words: str) -> None:
     for rank in (0, 1):
         own = "ValueError" if case == "runs" and rank == 1 else error  # the rank's own error, as it is
         assert re.search(rf"rank {rank}: {own}: .*{words.removeprefix('ValueError: ')}", found.stdout), found.stdout
+
+
+def test_a_program_that_ranks_use_differently_leaves_others_usable() -> None:
+    found = run(2, APART)
+    assert found.returncode == 0, found.stderr
+    for rank in (0, 1):
+        assert f"rank {rank}: rank 0 runs 3 steps of the program that begins with 'fill'" in found.stdout, found.stdout
+        assert f"rank {rank}: 2\n" in found.stdout
 
 
 @pytest.mark.parametrize("transport", ["shared", "mpi"])
