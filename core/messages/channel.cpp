@@ -274,9 +274,16 @@ ExternalOp::Outcome MessageOp::advance(ExternalContext context) const {
     return channel_->sends ? channel_->send(context, *op.call.arrays) : channel_->receive(context, *op.call.arrays);
 }
 
-std::string MessageOp::waits_for(const Plan&, const Run&, std::uint64_t) const {
+std::string MessageOp::waits_for(const Plan&, const Run& run, std::uint64_t step) const {
     const std::string peer = "rank " + std::to_string(channel_->peer);
-    return channel_->sends ? peer + " to take what was sent in that step" : "a message from " + peer;
+    if (channel_->sends) {  // a slot in memory is waited for in the step that fills it again
+        const std::uint64_t sent = channel_->is_shared() ? step - channel_->slots() : step;
+        return peer + " to take the message of step " + std::to_string(run.user_step(sent));
+    }
+    const std::uint64_t wanted = run.user_step(step);
+    return "the message of step " + std::to_string(wanted) + " from " + peer +
+           (wanted == 0 ? "; none has come yet"
+                        : "; the last one that came is that of step " + std::to_string(wanted - 1));
 }
 
 }  // namespace ostinato

@@ -14,6 +14,7 @@ from ostinato.errors import TaskError
 from ostinato.events import Event
 from ostinato.events.event import limit, make_future
 from ostinato.graph.body import Precondition
+from ostinato.graph.messages import Message
 from ostinato.runtime.outcome import LeastFailure, log_failure
 from ostinato.text import counted, one_line
 
@@ -359,11 +360,16 @@ def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) 
         return _STANDING[what]
     if what == "device":
         return f"waits for {text}"
-    name = "the end of a step" if first >= len(ops) else f"{ops[first].name!r} at {ops[first].call_site}"
+    op = ops[first] if first < len(ops) else None
+    name = "the end of a step" if op is None else f"{op.name!r} at {op.call_site}"
     if what == "lane":
         return f"waits for {name}, in step {second}"
-    if first < len(ops) and isinstance(body := ops[first].body, Precondition):
-        return f"waits in step {second} for the event given for precondition {body.name!r}"
+    if op is not None and isinstance(op.body, Precondition):
+        return f"waits in step {second} for the event given for precondition {op.body.name!r}"
+    if op is not None and isinstance(op.body, Message):
+        array = op.body.operand.arrays[0]
+        needed = "" if op.original.name == op.name else f", for {op.original.name!r},"
+        return f"{name} (shape {array.shape}, {array.dtype}){needed} waits for {text or 'another rank'}"
     return f"{name} waits, in step {second}, for {text or 'something outside'}"
 
 

@@ -223,6 +223,54 @@ with graph.compile(ost.Machine(cpus=1)) as program:
     tell(program.replay(3))
 """
 
+STUCK = """
+import re, sys, time
+from pathlib import Path
+import numpy as np
+import ostinato as ost
+
+case, transport, words, seen = *sys.argv[1:4], Path(sys.argv[4])
+ranks = ost.Ranks(transport=transport)
+spread, sums = (ranks.array(8, tiles=2) for _ in range(2))
+a, b = np.zeros(3), np.zeros(3)
+
+@ost.task
+def work(x: ost.Write, step):
+    x[:] = step
+    while ranks.rank == 1 and step == 5 and not seen.exists():
+        time.sleep(1e-3)
+
+@ost.task
+def add(x: ost.Read, y: ost.Write):
+    y[:] = x[: len(y)] + x[-len(y) :]
+
+def explicit():
+    work(a, ost.step)
+    ranks.send(a, to=1 - ranks.rank)
+    ranks.recv(b, source=1 - ranks.rank)
+
+def tiles():
+    for tile in spread.tiles():
+        work(spread[tile.inner], ost.step)
+    for tile in sums.tiles(margin=1, near=1):
+        add(spread[tile.halo], sums[tile.inner])
+
+def one_way():
+    work(a, ost.step)
+    ranks.send(a, to=ranks.beside(1))
+    ranks.recv(a, source=ranks.beside(-1))
+
+with ost.compile(globals()[case], ranks=ranks, machine=ost.Machine(cpus=1)) as program:
+    run = program.submit(1000)
+    end = time.monotonic() + 30
+    while ranks.rank == 0 and not re.search(words, run.stuck()) and time.monotonic() < end:
+        time.sleep(1e-3)
+    if ranks.rank == 0:
+        print(run.stuck(), flush=True)
+        seen.touch()
+    assert run.result(30) == 1000
+"""
+
 APART = """
 import numpy as np
 import ostinato as ost
@@ -286,6 +334,32 @@ def test_a_program_that_ranks_use_differently_leaves_others_usable() -> None:
     for rank in (0, 1):
         assert f"rank {rank}: rank 0 runs 3 steps of the program that begins with 'fill'" in found.stdout, found.stdout
         assert f"rank {rank}: 2\n" in found.stdout
+
+
+@pytest.mark.parametrize("transport", ["shared", "mpi"])
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (
+            "explicit",
+            r"'recv' at .*:25 in explicit \(shape \(3,\), float64\) waits for the message of step 5 from rank 1; "
+            "the last one that came is that of step 4",
+        ),
+        (
+            "tiles",
+            r"'receive from rank 1' at .*:31 in tiles \(shape \(1,\), float64\), for 'add', waits for the message of "
+            "step 5 from rank 1; the last one that came is that of step 4",
+        ),
+        (
+            "one_way",
+            r"'send' at .*:35 in one_way \(shape \(3,\), float64\) waits for rank 1 to take the message of step",
+        ),
+    ],
+)
+def test_stuck_says_which_message_is_waited_for(case: str, words: str, transport: str, tmp_path: Path) -> None:
+    found = run(2, STUCK, case, transport, words, str(tmp_path / "seen"))
+    assert found.returncode == 0, found.stderr
+    assert re.search(words, found.stdout), found.stdout
 
 
 @pytest.mark.parametrize("transport", ["shared", "mpi"])
