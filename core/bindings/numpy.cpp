@@ -16,7 +16,9 @@ std::span<const std::int64_t> numbers(const npy_intp* first, int count) {
 
 }  // namespace
 
-bool find_numpy() { return PyArray_ImportNumPyAPI() == 0; }
+// Not by PyArray_ImportNumPyAPI, which prints what was raised, such as KeyboardInterrupt, and raises ImportError for
+// it.
+bool find_numpy() { return PyArray_API != nullptr || _import_array() == 0; }
 
 bool is_ndarray(PyObject* object) { return PyArray_Check(object) != 0; }
 

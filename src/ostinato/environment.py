@@ -7,7 +7,7 @@ import math
 import os
 import re
 from contextlib import suppress
-from importlib import import_module
+from importlib.util import find_spec
 
 ACTIVITY_PIPE = "OSTINATO_ACTIVITY"
 """The variable by which ``ostinato top`` tells a script the number of the pipe to write to."""
@@ -130,8 +130,9 @@ def get_include() -> str:
     import ostinato
 
     directories = list(ostinato.__path__)
-    with suppress(ImportError):  # an editable installation keeps the headers beside the compiled module
-        directories.append(os.path.dirname(import_module("ostinato._core").__file__ or ""))
+    core = find_spec("ostinato._core")
+    if core is not None:  # an editable installation keeps the headers beside the compiled module
+        directories.append(os.path.dirname(core.origin or ""))
     for directory in directories:
         include = os.path.join(directory, "include")
         if os.path.isfile(os.path.join(include, "ostinato.h")):

@@ -62,8 +62,12 @@ class NvmlError(Exception):
     """What the library raises."""
 
 
+class NotFound(NvmlError):
+    """That there are no samples."""
+
+
 def fake_library(gpus: list[SimpleNamespace], *, fails: bool = False) -> ModuleType:
-    """Return a `pynvml` for these GPUs, each with uuid, name, instances (the same again) and pids."""
+    """Return a `pynvml` for these GPUs, each with uuid, name, instances (the same again), pids and their work."""
     handles = {each.uuid: each for gpu in gpus for each in [gpu, *gpu.instances]}
 
     def initialise() -> None:
@@ -80,9 +84,18 @@ def fake_library(gpus: list[SimpleNamespace], *, fails: bool = False) -> ModuleT
             raise NvmlError("not found")
         return handles[uuid]
 
+    def utilization(handle: SimpleNamespace, since: int) -> list[SimpleNamespace]:
+        if handle.computing is None:
+            raise NvmlError("not supported")
+        if not handle.computing:
+            raise NotFound("not found")
+        return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in handle.computing.items()]
+
     module = ModuleType("pynvml")
     vars(module).update(
         NVMLError=NvmlError,
+        NVMLError_NotFound=NotFound,
+        nvmlDeviceGetProcessUtilization=utilization,
         NVML_DEVICE_MIG_ENABLE=1,
         nvmlInit=initialise,
         nvmlSystemGetDriverVersion=lambda: "550.54.15",
@@ -99,5 +112,12 @@ def fake_library(gpus: list[SimpleNamespace], *, fails: bool = False) -> ModuleT
     return module
 
 
-def gpu(uuid: str, name: str = "NVIDIA H100", *, instances: tuple = (), pids: tuple[int, ...] = ()) -> SimpleNamespace:
-    return SimpleNamespace(uuid=uuid, name=name, instances=list(instances), pids=pids)
+def gpu(
+    uuid: str,
+    name: str = "NVIDIA H100",
+    *,
+    instances: tuple = (),
+    pids: tuple[int, ...] = (),
+    computing: dict[int, int] | None = None,  # percent of the device; None: the driver does not tell
+) -> SimpleNamespace:
+    return SimpleNamespace(uuid=uuid, name=name, instances=list(instances), pids=pids, computing=computing)

@@ -274,6 +274,9 @@ _pinned: WeakSet[_Pinned] = WeakSet()
 
 def _by_interface(obj: Any) -> _Foreign:
     interface = obj.__cuda_array_interface__
+    missing = {"shape", "typestr", "data"} - set(interface)
+    if missing:
+        raise TypeError(f"__cuda_array_interface__ of {type(obj).__name__} must have {', '.join(sorted(missing))}")
     if interface.get("mask") is not None:
         raise TypeError(f"{type(obj).__name__} with a mask: tasks take arrays without")
     address, readonly = interface["data"]

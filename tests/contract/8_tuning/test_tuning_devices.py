@@ -69,7 +69,7 @@ def witness(script, lines):
         ["sim"],
         ["sim:"],
         ["sim:?latency=1"],
-        ["all", "cpu:0"],
+        ["all", "all"],
         ["cpu:0", "cpu:0"],
         ["cpu:0", "cpu:0,0"],
         ["sim:a", "sim:a"],

@@ -13,6 +13,7 @@ import pytest
 
 import ostinato.profiler_runner as pr
 from ostinato.errors import DeviceError, TuningError
+from ostinato.tune.leases.cuda import host_gpus
 from ostinato.tune.legacy import command_queue
 from ostinato.tune.workers import command as command_module
 from ostinato.tune.workers.reaper import NotStarted, Reaper
@@ -335,6 +336,7 @@ def test_p11_a_device_outside_the_mask_of_the_parent_is_refused(delegate, monkey
     assert not device or isinstance(caught.value, DeviceError)
 
 
+@pytest.mark.skipif(bool(host_gpus()), reason="this host has GPUs of NVIDIA")
 def test_p11_on_rocm_the_variable_is_that_of_rocm(delegate, monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,3")
     runner = pr.ProfilerRunner(["3"], delegate)

@@ -22,7 +22,10 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's number of the namespace th
 
 
 class ForeignProcesses:
-    """Looks for processes on a CUDA device, where ``nvidia-ml-py`` is installed.
+    """Looks for processes that compute on a CUDA device, where ``nvidia-ml-py`` is installed.
+
+    A process that only has memory there, such as a notebook's, disturbs nobody. Where the driver does not tell what
+    each process computes, as of a part of a GPU, every process counts.
 
     In a container with process numbers of its own it finds none: the library tells the host's numbers, which cannot be
     compared. Contention for cores shows as preemption instead, where times are measured.
@@ -30,7 +33,7 @@ class ForeignProcesses:
     Examples
     --------
     >>> from ostinato.tune.leases.devices import devices
-    >>> ForeignProcesses(devices("cpu:0")[0]).pids(set)
+    >>> ForeignProcesses(devices("cpu:0")[0]).pids(set, 1.0)
     []
     """
 
@@ -38,8 +41,8 @@ class ForeignProcesses:
         self._module = nvml() if device.kind == "cuda" and _counts_like_the_host() else None
         self._uuid = device.identities[0]
 
-    def pids(self, ours: Callable[[], Collection[int]]) -> list[int]:
-        """Return the processes on the device that are not `ours`, sorted; nothing if there is no way to know."""
+    def pids(self, ours: Callable[[], Collection[int]], seconds: float) -> list[int]:
+        """Return the processes that computed in the last `seconds` and are not `ours`, sorted; none if unknown."""
         module = self._module
         if module is None:
             return []
@@ -48,7 +51,16 @@ class ForeignProcesses:
             running = {process.pid for process in module.nvmlDeviceGetComputeRunningProcesses(handle)}
         except module.NVMLError:
             return []
-        return sorted(running.difference(ours()))
+        others = running.difference(ours())
+        if others:
+            try:
+                samples = module.nvmlDeviceGetProcessUtilization(handle, int((time.time() - seconds) * 1e6))
+                others &= {sample.pid for sample in samples if sample.smUtil}
+            except module.NVMLError_NotFound:  # there are no samples: nobody computed
+                return []
+            except module.NVMLError:
+                pass
+        return sorted(others)
 
 
 def _counts_like_the_host() -> bool:

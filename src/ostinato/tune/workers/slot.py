@@ -233,7 +233,8 @@ class LeasedWorker(Slot):
         self.leased = False
 
     def _told(self, task: Task, outcome: Outcome, began: float) -> None:
-        others = self._foreign.pids(self._ours) if outcome.status is Status.OK else []
+        took = self._loop.now() - began
+        others = self._foreign.pids(self._ours, took) if outcome.status is Status.OK else []
         if others:
             message = f"computed on {self.name} at the same time: {', '.join(f'process {pid}' for pid in others)}"
             ops = tuple(dataclasses.replace(op, status=Status.CONTENDED, message=message) for op in outcome.ops)

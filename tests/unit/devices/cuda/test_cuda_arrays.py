@@ -164,6 +164,10 @@ def test_what_no_task_can_take_is_refused(device: CudaDevice) -> None:
         device.adopt(ByInterface(array, mask=array))
     with pytest.raises(ValueError, match="stream 0"):
         device.adopt(ByInterface(array, stream=0))
+    incomplete = ByInterface(array)
+    del incomplete.said["data"]
+    with pytest.raises(TypeError, match="of ByInterface must have data"):
+        device.adopt(incomplete)
     host = np.zeros(3)
     assert device.adopt(ByDlpack(host)) is None
     assert device.adopt(object()) is None
