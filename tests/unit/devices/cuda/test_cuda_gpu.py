@@ -121,6 +121,17 @@ def test_arrays_that_a_task_only_reads_are_arrays_of_pytorch_too(machine: ost.Ma
     assert (y == 6).all()
 
 
+def test_the_example_of_the_documentation(device: CudaDevice, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    page = (Path(__file__).parents[4] / "docs" / "devices.md").read_text()
+    script = tmp_path / "heat_torch.py"
+    script.write_text(page.partition("```python\n# heat_torch.py\n")[2].partition("```")[0])
+    command = [sys.executable, str(script)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+    assert "compared: 1 operation" in said
+    assert "degrees beside the hot edge" in said
+
+
 @pytest.mark.parametrize("launch_only", [False, True])
 def test_tasks_of_cupy(machine: ost.Machine, launch_only: bool) -> None:
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
