@@ -20,7 +20,7 @@ import numpy as np
 from ostinato.errors import GraphError, TaskError, TracerError
 from ostinato.graph.access import check_plain, variables_of
 from ostinato.graph.arrays import Array
-from ostinato.graph.context import Guard, Recording, current, is_of_libraries, recording
+from ostinato.graph.context import Guard, Recording, current, functions, is_of_libraries, recording
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import After, Op
 from ostinato.graph.operations import ReduceArgument
@@ -137,7 +137,9 @@ class Capture:
             self._earlier = Earlier(named)
             graph.name_arrays(named)
         graph.start_recording(guard, self._function is not None)
-        self.recording = Recording(graph, guard)
+        self.recording = Recording(graph, guard, self._function)
+        if self._function is not None:
+            functions.append(self.recording)
         self._token = recording.set(self.recording)
         return graph
 
@@ -151,6 +153,8 @@ class Capture:
         held = guard.holds_anything
         changed = None if error is not None or self._earlier is None else self._earlier.changed(guard)
         self.recording.ended = True
+        if self._function is not None:
+            functions.remove(self.recording)
         if self._collecting:
             gc.enable()
         with suppress(ValueError):  # left in another context than it was entered in

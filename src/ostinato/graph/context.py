@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato._core import serving
+from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.text import one_line
 
@@ -246,11 +247,12 @@ class Recording:
     capture's.
     """
 
-    __slots__ = ("asyncio_task", "ended", "graph", "guard", "serving", "thread")
+    __slots__ = ("asyncio_task", "ended", "function", "graph", "guard", "serving", "thread")
 
-    def __init__(self, graph: Graph, guard: Guard | None) -> None:
+    def __init__(self, graph: Graph, guard: Guard | None, function: str | None = None) -> None:
         self.graph = graph
         self.guard = guard
+        self.function = function
         self.ended = False
         self.thread = get_ident()
         self.serving = serving()
@@ -258,6 +260,20 @@ class Recording:
 
 
 recording: ContextVar[Recording | None] = ContextVar("ostinato.recording", default=None)
+
+
+functions: list[Recording] = []
+"""The recordings of functions that are open, of all threads."""
+
+
+def refuse_to_run(what: str) -> None:
+    """Raise if this thread is recording a function: what it runs would run once, now."""
+    value = recording.get()
+    if value is not None and value.function is not None and _is_ours(value):
+        raise GraphError(
+            f"{CallSite(user_frame())}: {what} would run once, now, and not in every step, since {value.function}() is "
+            f"being recorded. Call the tasks themselves in {value.function}(), or call {what} outside of it"
+        )
 
 
 def current() -> Graph | None:

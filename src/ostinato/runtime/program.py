@@ -17,6 +17,7 @@ from ostinato.compiler.summary import summarize
 from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError, GraphError
 from ostinato.events.event import limit
+from ostinato.graph.context import functions, refuse_to_run
 from ostinato.graph.ring import Ring
 from ostinato.runtime.adapt import Adapter, why_it_stays
 from ostinato.runtime.arguments import (
@@ -250,6 +251,8 @@ class Program:
         RuntimeError
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
+        if functions:
+            refuse_to_run("replay()")
         if type(priority) is not int or priority:
             priority = priority_of(priority)
         engine = self._engine
@@ -340,6 +343,8 @@ class Program:
         Run
             A future of the number of steps run.
         """
+        if functions:
+            refuse_to_run("submit()")
         stop = on_error == "stop" or stops(on_error)
         engine = self._engine
         if type(priority) is not int or priority:
@@ -391,6 +396,7 @@ class Program:
         steps, after, params
             As for `replay`.
         """
+        refuse_to_run("trace()")
         params = merge_params(params, more_params)
         run = cast("_core.Run", self._engine.submit(steps, after, 0, True, params, True, waits=True))
         self._engine.deliver(run)

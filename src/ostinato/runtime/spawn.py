@@ -17,7 +17,7 @@ from ostinato import _core
 from ostinato.errors import PoisonError, TaskError, describe_error
 from ostinato.events import Event, cause_of, event_of
 from ostinato.events.event import limit
-from ostinato.graph.context import CallSite
+from ostinato.graph.context import CallSite, functions, refuse_to_run
 from ostinato.graph.eager import bind_to
 from ostinato.graph.recorder import Recordable, refuse_placeholder
 from ostinato.graph.task import PythonTask, Task
@@ -164,6 +164,8 @@ def spawn(
     frame: FrameType,
 ) -> SpawnedRun:
     """Spawn a task; see `Machine.spawn`."""
+    if functions:
+        refuse_to_run("spawn()")
     if not isinstance(task, Recordable):
         raise TypeError(f"task must be a task, got {task!r}: decorate the function with @ostinato.task")
     for value in args:

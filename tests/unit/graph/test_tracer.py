@@ -182,3 +182,27 @@ def test_an_error_of_a_library_that_meets_a_tracer_is_told():
         ost.compile(step, np.zeros(2))
     with pytest.raises(GraphError):
         ost.compile(step, np.zeros(2))
+
+
+@pytest.mark.parametrize("what", ["replay", "submit", "trace", "spawn"])
+def test_what_would_run_once_in_place_of_every_step_is_refused(what):
+    @ost.task
+    def increment(x: ost.ReadWrite):
+        x += 1
+
+    values = np.zeros(3)
+    with ost.Machine(cpus=1) as machine, ost.compile(increment, values, machine=machine) as inner:
+
+        def step(x):
+            increment(x)
+            machine.spawn(increment, values) if what == "spawn" else getattr(inner, what)()
+
+        with pytest.raises(GraphError, match=rf"{what}\(\) would run once, now, and not in every step, since step"):
+            ost.compile(step, np.zeros(3), machine=machine)
+        assert not values.any()
+        inner.replay(2)  # nothing is recorded any more
+        with ost.capture() as graph:  # a block may, as it runs once
+            increment(np.zeros(3))
+            inner.submit().result()
+        assert len(graph) == 1
+    assert values.tolist() == [3, 3, 3]
