@@ -26,6 +26,15 @@ _GATHER = (
 )
 _WHOLE = "Pass the array itself to tasks, ost.copy or ost.fill"
 
+#: Functions of NumPy that only use what is here: the shape, methods that make views, and slices.
+_OF_VIEWS = frozenset(
+    {
+        *(np.shape, np.ndim, np.size),
+        *(np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit),
+        *(np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.flip),
+    }
+)
+
 _Refusal = Callable[..., NoReturn]
 
 
@@ -91,7 +100,11 @@ class AbstractArray(Viewed, NoValue):
     def __array_ufunc__(self, ufunc: Any, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
         raise self._error(f"numpy.{ufunc.__name__} needs the elements of", _TASK)
 
-    def __array_function__(self, function: Any, *_: object, **__: object) -> NoReturn:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
+        if function in _OF_VIEWS:
+            return function._implementation(*args, **kwargs)
+        if function is np.reshape:
+            raise self._error("numpy.reshape may copy elements of", f"Its method .reshape(...) makes a view. {_TASK}")
         module = str(getattr(function, "__module__", None) or "numpy")
         raise self._error(f"{module}.{getattr(function, '__name__', function)} needs the elements of", _TASK)
 

@@ -184,6 +184,39 @@ def test_an_error_of_a_library_that_meets_a_tracer_is_told():
         ost.compile(step, np.zeros(2))
 
 
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda x: np.split(x, 2),
+        lambda x: np.array_split(x, 3, axis=1),
+        lambda x: np.hsplit(x, [1, 4]),
+        lambda x: np.vsplit(x, 4),
+        lambda x: [np.transpose(x), np.swapaxes(x, 0, 1), np.moveaxis(x, 0, 1), np.rollaxis(x, 1)],
+        lambda x: [np.squeeze(x[:1]), np.flip(x), np.flip(x, 1)],
+        lambda x: [x[: np.shape(x)[0] // 2], x[np.ndim(x) :], x[: np.size(x, 1) - 4]],
+    ],
+)
+def test_functions_of_numpy_that_make_views(views):
+    @ost.task
+    def number(x: ost.ReadWrite, start: int):
+        x += start + np.arange(x.size).reshape(x.shape)
+
+    def step(x, u):
+        for start, (one, two) in enumerate(zip(views(x), views(u[1]), strict=True)):
+            number(one, start)
+            number(two, start)
+
+    def arrays():
+        return np.zeros((4, 6)), np.zeros((4, 6)), np.zeros((4, 6))
+
+    plain, (a, b, c) = arrays(), arrays()
+    step(plain[0], plain[1:])
+    with ost.compile(step, a, ost.ring(b, c)) as program:
+        program.replay()
+    for got, wanted in zip((a, b, c), plain, strict=True):
+        assert (got == wanted).all()
+
+
 @pytest.mark.parametrize("what", ["replay", "submit", "trace", "spawn"])
 def test_what_would_run_once_in_place_of_every_step_is_refused(what):
     @ost.task
