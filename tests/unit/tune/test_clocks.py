@@ -23,6 +23,7 @@ OF_THE_DAY = {
     "tune/graphs/__init__.py": "whether a file has changed",
     "tune/graphs/record.py": "how old a file is",
     "tune/graphs/tune_graph.py": "the date of a measurement",
+    "tune/leases/lease.py": "since when the driver of a GPU is to tell who computed",
     "tune/leases/lock_file.py": "since when a lease is held",
     "tune/report/page.py": "the date of a report",
     "tune/store/calibrations.py": "the date of a measurement",
