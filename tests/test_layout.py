@@ -30,6 +30,7 @@ GRAPHS = {"graph", "compiler", "runtime", "checking"}
 NOT_PRIVATE = {
     *("_asdict", "_exit", "_fields", "_getframe", "_is_gil_enabled", "_make", "_replace", "_core"),
     *("_addressof", "_cl", "_getvalue", "_pyfunc", "_sizeof"),  # of mpi4py, pyopencl and Numba
+    "_implementation",  # of NumPy's functions
     *("_failed", "_idx", "_ret", "_stdout"),  # of the tasks that the ancestor of profiler_runner has
 }
 

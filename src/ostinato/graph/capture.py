@@ -7,11 +7,12 @@ import inspect
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from ostinato.errors import GraphError, TaskError, TracerError
 from ostinato.graph.access import check_plain, variables_of
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import WRITE, Array
 from ostinato.graph.context import Guard, Recording, current, functions, is_of_libraries, recording
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import After, Op
@@ -418,6 +419,14 @@ _ASSIGNED = (
 )
 
 
+_CARRIED = (
+    "%s() made an array (shape %s, %s) that %r at %s reads before the step has written to it. The function is called "
+    "once, so all steps use this array, and each finds in it what the step before left. Clear it in the step with "
+    "ost.fill(array, 0), or pass it as an argument if it is to keep its values; program.verify() says whether the "
+    "results differ"
+)
+
+
 class StepFunction(NamedTuple):
     """A function that was recorded, with its arguments as they were given: calling it does one step eagerly."""
 
@@ -453,10 +462,63 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
         changed = traced.changed()
         if changed is not None:
             raise GraphError(_CHANGED.format(title, changed.__name__))
+        carried = _find_carried(graph, recording.guard, (array for _, array in traced.named))
+        if carried is not None:
+            op, array = carried
+            _log.warning(_CARRIED, title, array.shape, array.dtype, op.name, op.call_site)
         assigned = [name for name, now, value in variables if _is_other(now(), value)]
         if assigned:
             _log.warning(_ASSIGNED, title, ", ".join(assigned))
     return StepFunction(function, args, dict(kwargs), names, graph)
+
+
+def _find_carried(graph: Graph, guard: Guard, given: Iterable[Array]) -> tuple[Op, Array] | None:
+    """Return an op that reads an array which the function has made, before the step writes to it, and the array.
+
+    A plain loop would make a new array in every step. The function has made what was not `given`, and what nobody
+    but the recording refers to, now that it has returned.
+    """
+    known = {id(_root_of(array)) for array in given}
+    others = {key for key, array in guard.arrays.items() if not isinstance(array.base, np.ndarray)} - known
+    made = _made_by_function(graph, guard, others) if others else {}
+    first: dict[int, tuple[Op, bool]] = {}
+    written: set[int] = set()
+    for op in graph.ops if made else ():
+        for operand in op.operands:
+            key = 0 if operand.array is None else id(_root_of(operand.array))
+            if key in made:
+                first.setdefault(key, (op, operand.mode != WRITE))
+                if operand.mode & WRITE:
+                    written.add(key)
+    return next(((op, made[key]) for key, (op, reads) in first.items() if reads and key in written), None)
+
+
+def _made_by_function(graph: Graph, guard: Guard, roots: set[int]) -> dict[int, Array]:
+    """Return those of the `roots`, by their ids, to which, as to their views, only the recording refers."""
+    operands = {id(each): each for op in graph.ops for each in op.operands}.values()
+    fields = (each for operand in operands for each in (operand.value, operand.array))
+    references: Counter[int] = Counter()
+    arrays: dict[int, Array] = {0: np.empty(0)}  # this one has only the references that come from looking
+    for field in chain(fields, guard.views, guard.arrays.values()):
+        if isinstance(field, np.ndarray):
+            references[id(field)] += 1
+            arrays[id(field)] = field
+    del field
+    references.update(id(array.base) for array in arrays.values() if array.base is not None)
+    looking, *counts = [sys.getrefcount(array) for array in arrays.values()]
+    _, *looked_at = arrays.values()
+    held = {
+        id(_root_of(array))
+        for array, count in zip(looked_at, counts, strict=True)
+        if count > references[id(array)] + looking
+    }
+    return {key: arrays[key] for key in roots - held}
+
+
+def _root_of(array: Array) -> Array:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _is_other(now: object, value: object) -> bool:
