@@ -291,7 +291,7 @@ class Adapter:
 
 def _is_of_signal_handler(error: BaseException) -> bool:
     """Whether a signal's handler raised this: Python runs it wherever the main thread is."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
     functions = [getattr(handler, "__func__", handler) for handler in handlers]
     codes = {getattr(each, "__code__", None) or getattr(type(each).__call__, "__code__", None) for each in functions}
     return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
