@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/recording.h"
 #include "ostinato.h"
 #include "python/api.h"
 
@@ -76,16 +77,21 @@ private:
     std::size_t count_ = 0;
 };
 
-// Whether no capture is open as far as can be told at a glance; where one is, it may be another thread's.
-bool is_outside_captures() {
+// The capture that is open as far as can be told at a glance; it may be another thread's. None: there is none. A new
+// reference; null: it cannot be told.
+PyObject* find_capture() {
     PyObject* value = nullptr;
     if (ostinato::python_api.context_var_get(known.recording, nullptr, &value) != 0) {
         PyErr_Clear();
-        return false;
+        return nullptr;
     }
-    const bool none = value == nullptr || value == Py_None;
-    Py_XDECREF(value);
-    return none;
+    return value == nullptr ? Py_NewRef(Py_None) : value;
+}
+
+bool is_outside_captures() {
+    PyObject* const capture = find_capture();
+    Py_XDECREF(capture);
+    return capture == Py_None;
 }
 
 // `objects`: the one that has the method, and the arguments.
@@ -122,14 +128,30 @@ PyObject* call_in_python(PyObject* self, PyObject* const* args, Py_ssize_t count
     return PyObject_VectorcallMethod(known.call, all.data(), static_cast<std::size_t>(count) + 1, names);
 }
 
+// Records a call, or leaves it to Python, where a capture is open.
+PyObject* call_inside(PyObject* capture, PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+    PyObject* const op = capture == nullptr ? nullptr : ostinato::record_call(capture, self, args, count, names);
+    return op != nullptr || PyErr_Occurred() != nullptr ? op : call_in_python(self, args, count, names);
+}
+
+PyObject* call_native_task(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+    Owned owned;
+    PyObject* const capture = owned.add(find_capture());
+    if (capture == Py_None)
+        return call_in_python(self, args, count, names);
+    return call_inside(capture, self, args, count, names);
+}
+
 PyObject* call_task(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
     const Py_ssize_t named = names == nullptr ? 0 : PyTuple_Size(names);
     Owned owned;
+    PyObject* const capture = owned.add(find_capture());
+    if (capture != Py_None)
+        return call_inside(capture, self, args, count, names);
     PyObject* const modes = owned.add(PyObject_GetAttr(self, known.at_once));
     if (modes == nullptr)
         return nullptr;
-    if (modes == Py_None || count > PyTuple_Size(modes) || count + named > Py_ssize_t{kMostArguments - 2} ||
-        !is_outside_captures())
+    if (modes == Py_None || count > PyTuple_Size(modes) || count + named > Py_ssize_t{kMostArguments - 3})
         return call_in_python(self, args, count, names);
     PyObject* const by_name = named == 0 ? nullptr : owned.add(PyObject_GetAttr(self, known.modes_by_name));
     if (named != 0 && by_name == nullptr)
@@ -374,6 +396,7 @@ constexpr PyMethodDef method(const char* text) {
 }
 
 PyMethodDef kTask = method<&call_task>("Run at once outside captures; be recorded inside.");
+PyMethodDef kNative = method<&call_native_task>("Run at once outside captures; be recorded inside.");
 PyMethodDef kKernel = method<&call_kernel>("Run at once outside captures; be recorded inside.");
 
 nb::object of_any_object(PyMethodDef& definition) {
@@ -408,5 +431,6 @@ void bind_eager(nb::module_& module) {
         },
         "recording"_a, "ndarray"_a, "plain"_a, "Say what calls outside captures look for; before the first of them.");
     module.attr("call_task") = of_any_object(kTask);
+    module.attr("call_native_task") = of_any_object(kNative);
     module.attr("call_kernel") = of_any_object(kKernel);
 }

@@ -28,6 +28,14 @@ bool is_writable(PyObject* array) { return PyArray_ISWRITEABLE(as_array(array)) 
 
 void forbid_writing(PyObject* array) { PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE); }
 
+bool allow_writing(PyObject* array) {
+    PyObject* const base = base_of(array);
+    if (base == nullptr || !is_ndarray(base) || !is_writable(base))
+        return false;
+    PyArray_ENABLEFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
+    return true;
+}
+
 bool has_own_numbers(PyObject* array) {
     const PyArray_Descr* const type = PyArray_DESCR(as_array(array));
     return (PyTypeNum_ISNUMBER(type->type_num) || PyTypeNum_ISBOOL(type->type_num)) &&

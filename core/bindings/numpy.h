@@ -27,6 +27,9 @@ bool is_exact_ndarray(PyObject* object);
 bool is_writable(PyObject* array);
 void forbid_writing(PyObject* array);
 
+// Makes an array writable whose base is a writable array; false: that it is not, and nothing is done.
+bool allow_writing(PyObject* array);
+
 // Whether the elements of an array are numbers in this machine's byte order.
 bool has_own_numbers(PyObject* array);
 

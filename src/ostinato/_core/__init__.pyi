@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import enum
 import types
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -63,17 +63,53 @@ def prepare_calls(recording: object, ndarray: object, plain: tuple) -> None:
 
 call_task: types.MethodDescriptorType = ...
 
+call_native_task: types.MethodDescriptorType = ...
+
 call_kernel: types.MethodDescriptorType = ...
 
-class RecordedArguments:
-    """Turns the arguments of recorded calls into operands."""
+def prepare_recording(operand: object, op: object, native_call: object, python_call: object, plain: tuple, site_of: object) -> None:
+    """
+    Say which classes recorded calls are made of; before the first of them.
+    """
 
-    def __init__(self, operand: object, plain: tuple) -> None: ...
+class CallRecorder:
+    """Records calls of tasks as ops of one graph."""
 
-    def bind(self, args: tuple, kinds: tuple, known: tuple, held: object | None, views: object | None, native: bool) -> tuple[tuple, tuple] | None:
+    def __init__(self, graph: object, ops: list) -> None: ...
+
+    def find(self, value: object, mode: int) -> Any:
+        """
+        The operand that exists for what the user passed, with this access; None where there is none.
+        """
+
+    def keep(self, value: object | None, mode: int, operand: object) -> None:
+        """Let `find` find an operand."""
+
+    def begin(self, held: dict, views: list) -> None:
+        """
+        Record the calls of this thread, in a capture whose guard has these tables.
+        """
+
+    def end(self) -> None:
+        """End what `begin` began, and forget all operands."""
+
+    def record(self, task: object, args: tuple, frame: object) -> Any:
+        """
+        The op that records a call made in `frame`; None where Python must look at the call.
+        """
+
+    def bind(self, args: tuple, kinds: tuple, native: bool) -> tuple[tuple, tuple] | None:
         """
         The arguments and the operands of a call, or None where Python must look at them.
+
+        By argument, `kinds` has the access of an array, 0 for a plain value, or the type of a number. A `native` call needs arrays that C code can read.
         """
+
+    def site_of(self, frame: object) -> Any:
+        """Where the call that runs in `frame` is in the user's code."""
+
+def make_writable(arrays: object) -> None:
+    """Make arrays writable; leave those that NumPy refuses to make so."""
 
 def issues_for(low: int, high: int) -> bool:
     """

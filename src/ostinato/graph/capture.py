@@ -137,8 +137,8 @@ class Capture:
             named = list(find_named_arrays(sys._getframe(1)))
             self._earlier = Earlier(named)
             graph.name_arrays(named)
-        graph.start_recording(guard, self._function is not None)
-        self.recording = Recording(graph, guard, self._function)
+        calls = graph.start_recording(guard, self._function is not None)
+        self.recording = Recording(graph, guard, self._function, calls)
         if self._function is not None:
             functions.append(self.recording)
         self._token = recording.set(self.recording)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato._core import serving
+from ostinato._core import CallRecorder, make_writable, serving
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.text import one_line
@@ -152,11 +152,8 @@ class Guard:
                     del _held[key]
                 else:
                     _held[key] -= 1
-            for array in chain(self.arrays.values(), self.views):
-                try:
-                    array.flags.writeable = True
-                except ValueError:
-                    continue  # the user made its base read-only meanwhile
+            # But for arrays whose base the user made read-only meanwhile.
+            make_writable(chain(self.arrays.values(), self.views))
             self.arrays = {}
             self.views = []
 
@@ -245,11 +242,15 @@ class Recording:
     Threads and asyncio tasks may inherit the context of their maker, and with it this value, so it says to which of
     them it belongs. A thread that captures may also replay a program: calls of that program's tasks are not the
     capture's.
+
+    `calls` records the calls that the core finds nothing to be said about; None: Python looks at all calls.
     """
 
-    __slots__ = ("asyncio_task", "ended", "function", "graph", "guard", "serving", "thread")
+    __slots__ = ("asyncio_task", "calls", "ended", "function", "graph", "guard", "serving", "thread")
 
-    def __init__(self, graph: Graph, guard: Guard | None, function: str | None = None) -> None:
+    def __init__(
+        self, graph: Graph, guard: Guard | None, function: str | None = None, calls: CallRecorder | None = None
+    ) -> None:
         self.graph = graph
         self.guard = guard
         self.function = function
@@ -257,6 +258,7 @@ class Recording:
         self.thread = get_ident()
         self.serving = serving()
         self.asyncio_task = _asyncio_task()
+        self.calls = calls if self.asyncio_task is None else None
 
 
 recording: ContextVar[Recording | None] = ContextVar("ostinato.recording", default=None)

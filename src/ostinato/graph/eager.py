@@ -28,6 +28,7 @@ _core.prepare_calls(recording, np.ndarray, tuple(PLAIN))
 
 KernelCalls = _core.KernelCalls
 call_kernel = _core.call_kernel
+call_native_task = _core.call_native_task
 call_task = _core.call_task
 
 

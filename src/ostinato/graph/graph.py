@@ -16,7 +16,7 @@ from ostinato.errors import GraphError
 from ostinato.graph.access import find_stream
 from ostinato.graph.arrays import READ, Array, Operand
 from ostinato.graph.body import Acquire, Await, Body, Postcondition, Precondition, Release, Until
-from ostinato.graph.context import CallSite, Guard, user_frame
+from ostinato.graph.context import Guard, user_frame
 from ostinato.graph.op import After, Op, Port, Source, check_target, source_of, sources_of
 from ostinato.graph.operations import (
     ReduceArgument,
@@ -40,6 +40,7 @@ from ostinato.graph.tracer import untrace, untrace_all
 from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
+    from ostinato._core import CallRecorder
     from ostinato.events import Barrier, Reservation
     from ostinato.graph.messages import Group
 
@@ -106,10 +107,9 @@ class Graph:
         self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
         self.array_names: dict[int, tuple[str, ...]] = {}
-        self._recorder = Recorder()
         self._traced = False
         self._ops: list[Op] = []
-        self._sites: dict[tuple[int, int], CallSite] = {}
+        self._recorder = Recorder(self, self._ops)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -489,15 +489,18 @@ class Graph:
         """Whether a capture that records here is open."""
         return self._recorder.guard is not None
 
-    def start_recording(self, guard: Guard, traced: bool = False) -> None:
-        """Have what is recorded protected by the guard of a capture; `traced` if tracers stand for arrays."""
-        self._recorder.guard = guard
+    def start_recording(self, guard: Guard, traced: bool = False) -> CallRecorder | None:
+        """Have what is recorded protected by the guard of a capture; `traced` if tracers stand for arrays.
+
+        Returns what records calls without `record`; None where that must see their arguments.
+        """
+        self._recorder.start(guard)
         self._traced = traced
+        return None if traced else self._recorder.calls
 
     def stop_recording(self) -> None:
         """End what `start_recording` began."""
-        self._recorder.guard = None
-        self._recorder.forget()
+        self._recorder.stop()
 
     def name_arrays(self, named: Iterable[tuple[str, Array]]) -> None:
         """Remember what variables call arrays, in pictures; views of a part have no name of their own."""
@@ -525,6 +528,10 @@ class Graph:
         if self._traced:
             args = untrace_all(args)
             kwargs = {key: untrace(value) for key, value in kwargs.items()} if kwargs else kwargs
+        if not kwargs and name is None and after == () and on is None and type(priority) is int and not priority:
+            op: Op | None = self._recorder.calls.record(task, args, frame)
+            if op is not None:
+                return op
         body, operands = task.bind(self._recorder, args, kwargs)
         sources = sources_of(self, after) if after != () else ()
         return self._add(body, operands, frame, name or task.name, sources, on, priority)
@@ -540,7 +547,7 @@ class Graph:
         for table in (self.preconditions, self.postconditions, self.nested):
             table.clear()
         self.stop = None
-        self._recorder = Recorder()
+        self._recorder = Recorder(self, self._ops)
 
     def has(self, op: Op) -> bool:
         """Whether an op is one of this graph's."""
@@ -556,10 +563,7 @@ class Graph:
         on: Any = None,
         priority: int = 0,
     ) -> Op:
-        key = (id(frame.f_code), frame.f_lasti)
-        site = self._sites.get(key)
-        if site is None:
-            site = self._sites[key] = CallSite(user_frame(frame))  # keeps the code of users, and so its id
+        site = self._recorder.calls.site_of(frame)
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
             raise TypeError(f"on must be a processor, its name or a kind, got {brief(on)}")
         if type(priority) is not int or priority:

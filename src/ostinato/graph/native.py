@@ -5,7 +5,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ostinato.errors import TaskError
@@ -13,7 +13,7 @@ from ostinato.graph.access import ACCESS, STREAM, Access, Formal, find_stream, i
 from ostinato.graph.arrays import HOST, WRITE, Operand, as_ndarray, memory_of
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
-from ostinato.graph.eager import Use, call_c
+from ostinato.graph.eager import Use, call_c, call_native_task
 from ostinato.graph.param import Param, Step, as_scalar, check_default, exact_scalar
 from ostinato.graph.recorder import NO_TOKENS, Recordable, Recorder, native_refusal, refuse_placeholder
 from ostinato.text import brief
@@ -171,7 +171,11 @@ class NativeTask(Recordable):
         self._given = tuple(kind for kind, entry in zip(self.kinds, access, strict=True) if not is_stream(entry))
         self.keep_alive = keep  # what the two addresses point into
 
-    def __call__(self, *args: Any) -> Any:
+    __call__: Callable[..., Any] = call_native_task
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise TypeError(f"{self.called} takes no keyword arguments, since access is given by position")
         graph = current()
         if graph is not None:
             return graph.record(self, args, {}, sys._getframe(1))
@@ -211,7 +215,7 @@ class NativeTask(Recordable):
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
-        arguments, accesses = recorder.bind(args, self._given, native=True) or self._bind_each(recorder, args)
+        arguments, accesses = recorder.calls.bind(args, self._given, native=True) or self._bind_each(recorder, args)
         if self.stream is not None:
             arguments, _ = self.stream.with_stream(arguments, ())
         return NativeCall(self, arguments), accesses
@@ -249,6 +253,9 @@ class NativeTask(Recordable):
         if self.stream is not None:
             values.insert(self.stream.position, STREAM)
         return NativeCall(self, tuple(values))
+
+    def plain_form(self) -> tuple[tuple[Any, ...], bool] | None:
+        return None if self.stream is not None else (self._given, True)
 
     def formals(self) -> tuple[Formal, ...]:
         return make_formals([0 if isinstance(kind, type) else kind for kind in self._given], self.label)

@@ -12,7 +12,7 @@ from ostinato import _core
 from ostinato.errors import GraphError, TracerError
 from ostinato.graph.access import Formal
 from ostinato.graph.arrays import WRITE, Array, Operand, as_ndarray, is_array
-from ostinato.graph.body import Body
+from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.containers import (
     PLAIN,
     Container,
@@ -29,7 +29,7 @@ from ostinato.graph.containers import (
     refusal_of,
     walk,
 )
-from ostinato.graph.context import Guard, current_guard, is_writable
+from ostinato.graph.context import CallSite, Guard, current_guard, is_writable, user_frame
 from ostinato.graph.op import Op, Port
 from ostinato.graph.param import FreeParam, NoValue, Param, Params, Step
 from ostinato.graph.ring import AbstractArray, Ring, RingElement
@@ -37,6 +37,7 @@ from ostinato.graph.tracer import Tracer
 from ostinato.text import brief, one_line
 
 if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
     from ostinato.graph.messages import Group
     from ostinato.graph.variant import Variant
 
@@ -49,36 +50,30 @@ class Recorder:
 
     `group` are the ranks that messages go between, or that arrays are spread over; None where there are none.
 
-    By mode, `known` has the operands that exist, by the `id` of what the user passed, which the operands keep alive.
+    `calls` records the calls of which there is nothing to be said, and has the operands that exist, by what the user
+    passed, which the operands keep alive. `graph` is the graph, `ops` its ops.
     """
 
-    __slots__ = ("_arrays", "_rings", "_tokens", "group", "guard", "known", "params")
+    __slots__ = ("_arrays", "_rings", "_tokens", "calls", "group", "guard", "params")
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph, ops: list[Op]) -> None:
         self.params = Params()
         self.group: Group | None = None
         self.guard: Guard | None = None
-        self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
+        self.calls = _core.CallRecorder(graph, ops)
         self._tokens: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
         self._rings: dict[int, Ring] = {}
 
-    def bind(
-        self, args: tuple[Any, ...], kinds: tuple[Any, ...], *, native: bool
-    ) -> tuple[tuple[Any, ...], tuple[Operand, ...]] | None:
-        """Return what a call records, and its operands; None where its arguments must be looked at one by one.
+    def start(self, guard: Guard) -> None:
+        """Have what is recorded protected by the guard of a capture."""
+        self.guard = guard
+        self.calls.begin(guard.arrays, guard.views)
 
-        By argument, `kinds` has the access of an array, 0 for a plain value, or the type of a number. A `native` call
-        needs arrays that C code can read.
-        """
-        guard = self.guard
-        held, views = (None, None) if guard is None else (guard.arrays, guard.views)
-        return _recorded.bind(args, kinds, self.known, held, views, native)
-
-    def forget(self) -> None:
-        """Make new operands for arrays that are recorded again from now on: the tables are as large as the graph."""
-        for table in self.known:
-            table.clear()
+    def stop(self) -> None:
+        """End what `start` began; arrays that are recorded again from now on have new operands."""
+        self.guard = None
+        self.calls.end()
 
     def argument(self, value: object, mode: int, label: Label, index: int) -> Operand | Container:
         """Return what a call records of an argument that it accesses: an operand, or a container of operands.
@@ -92,14 +87,14 @@ class Recorder:
             if not operand.arrays:
                 self._check_token(value, label, index)
                 if not opaque(value):  # which may hold arrays when it is passed again
-                    self.known[mode][id(value)] = operand
+                    self.calls.keep(value, mode, operand)
             return operand
         taken = holding(value)
         return self._container(value, taken, mode, label, index) if taken else self._token(value, mode)
 
     def operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
         """Return the operand for an argument: an array, a ring element, or a token."""
-        known = self.known[mode].get(id(value))
+        known: Operand | None = self.calls.find(value, mode)
         if known is not None:
             return known
         if type(value) is np.ndarray:
@@ -123,7 +118,7 @@ class Recorder:
             writable = self._hold(array) if isinstance(value, np.ndarray) else array.flags.writeable
         if mode & WRITE and not writable:
             raise GraphError(f"{label(index)} is written, but the array passed is read-only")
-        self.known[mode][id(value)] = operand
+        self.calls.keep(value, mode, operand)
         return operand
 
     def native_operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
@@ -267,7 +262,7 @@ class Recorder:
         return is_writable(array) if guard is None else guard.hold(array)
 
 
-_recorded = _core.RecordedArguments(Operand, tuple(PLAIN))
+_core.prepare_recording(Operand, Op, NativeCall, PythonCall, tuple(PLAIN), lambda frame: CallSite(user_frame(frame)))
 
 _UNDECLARED = (
     "but the task does not say how it uses it; declare the parameter ost.Read, ost.Write or ost.ReadWrite, by "
@@ -316,6 +311,13 @@ class Recordable:
         `known` is filled with what calls with the same arguments can share.
         """
         raise NotImplementedError
+
+    def plain_form(self) -> tuple[tuple[Any, ...], bool] | None:
+        """Return how it takes its arguments where each is given, by position; None if `bind` must look at each call.
+
+        By argument: the access of an array, 0 for a plain value, or the type of a number; and whether it is native.
+        """
+        return None
 
     def formals(self) -> tuple[Formal, ...]:
         """Return what parameters it declares."""

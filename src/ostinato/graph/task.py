@@ -107,7 +107,7 @@ class PythonTask(Recordable):
         keywords: tuple[str, ...] = ()
         if kwargs or len(args) != len(modes) or self.optional:
             args, keywords, modes = self.complete(args, kwargs)
-        found = recorder.bind(args, modes, native=False)
+        found = recorder.calls.bind(args, modes, native=False)
         if found is not None:
             arguments, accesses = found
             if self.stream is not None:
@@ -116,10 +116,10 @@ class PythonTask(Recordable):
         packed = False
         values: list[Any] = []
         operands: list[Any] = []
-        known = recorder.known
+        calls = recorder.calls
         for value, mode in zip(args, modes, strict=True):
             if mode:
-                operand: Operand | Container | None = known[mode].get(id(value))
+                operand: Operand | Container | None = calls.find(value, mode)
                 if operand is None:
                     operand = recorder.argument(value, mode, self.label, len(values))
                     packed = packed or type(operand) is Container
@@ -341,6 +341,9 @@ class Task(PythonTask, Generic[P, R]):
         self, args: tuple[object, ...], keywords: tuple[str, ...]
     ) -> tuple[tuple[object, ...], tuple[str, ...]]:
         return (args, keywords) if self._plain or keywords else self.complete(args, {})[:2]
+
+    def plain_form(self) -> tuple[tuple[Any, ...], bool] | None:
+        return None if self.optional or self.stream is not None else (self.modes, False)
 
     def formals(self) -> tuple[Formal, ...]:
         return tuple(

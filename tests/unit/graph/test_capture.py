@@ -10,7 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import READ, READ_WRITE, WRITE
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.body import PythonCall
 
 
@@ -296,6 +296,48 @@ def test_operands_are_shared_between_ops():
     with ost.capture():
         first, second = simple(a, b), simple(a, b)
     assert first.operands[0] is second.operands[0]
+
+
+def test_calls_are_recorded_alike_in_every_context():
+    base, token, adopted = np.zeros((2, 8)), object(), bytearray(8)
+
+    def record():
+        with ost.capture() as graph:
+            for place in (0, 4, 0):
+                for source, target in ((base[0, place : place + 4], base[1, :4]), (base[0], base[1])):
+                    simple(source, target, 0.25)
+                    simple(target, source)
+                    simple(token, target, 2)
+            simple(adopted, base[1, ::2], "text")
+        described = []
+        for op in graph.ops:
+            args = [(arg.mode, arg.value, arg.array, arg.ring) if type(arg) is Operand else arg for arg in op.body.args]
+            task = op.body.task, op.body.keywords, op.body.packing
+            described.append((op.index, op.name, op.call_site.line, op.on, op.priority, op.graph is graph, task, args))
+        assert all(op.operands == tuple(arg for arg in op.body.args if type(arg) is Operand) for op in graph.ops)
+        edges = [(src.index, dst.index, distance) for src, dst, distance in graph.edges]
+        return repr(described), edges, len({id(each) for op in graph.ops for each in op.operands})
+
+    async def record_in_asyncio():  # there, Python looks at every call
+        return record()
+
+    assert record() == asyncio.run(record_in_asyncio())
+
+
+def test_a_graph_goes_with_its_last_reference():
+    class Owner: ...
+
+    base, owner = np.zeros(8), Owner()
+    with ost.capture() as graph:
+        simple(base[:4], base[4:])
+        simple(owner, base[4:])
+    owner.graph = graph
+    graph.task(simple, base, owner)
+    gone = [weakref.ref(each) for each in (owner, *graph.ops)]
+    del graph, owner
+    gc.collect()
+    assert [each() for each in gone] == [None] * 4
+    assert base.flags.writeable
 
 
 def test_a_capture_keeps_no_variable_of_its_block_alive():

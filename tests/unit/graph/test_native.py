@@ -189,6 +189,14 @@ def test_wrong_arguments(library, args, error, message):
     assert len(graph) == 0
 
 
+def test_arguments_are_given_by_position(library):
+    task = ost.native(library.scale, SCALE)
+    with pytest.raises(TypeError, match=r"scale\(\) takes no keyword arguments"):
+        task(A, B, factor=1.0)
+    with pytest.raises(TypeError, match=r"scale\(\) takes no keyword arguments"), ost.capture():
+        task(A, B, factor=1.0)
+
+
 def test_scalars_of_fitting_kinds(library):
     task = ost.native(library.scale, SCALE)
     with ost.capture():
