@@ -104,6 +104,9 @@ nb::object get(nb::handle object, PyObject* name) {
     return found;
 }
 
+// Python's collector does not look into arrays, so it need not look into what has nothing else.
+void spare_collector(PyObject* object) { PyObject_GC_UnTrack(object); }
+
 // The operands that exist, by what the user passed, which they keep alive, and by access.
 class Operands {
 public:
@@ -188,6 +191,8 @@ public:
 
     void keep(nb::handle value, int mode, nb::handle operand) {
         operands_.keep(value.ptr(), static_cast<ArgumentKind>(mode), operand.ptr(), is_for_c(operand));
+        if (ostinato::is_exact_ndarray(value.ptr()) && get(operand, classes.array).is(value))
+            spare_collector(operand.ptr());
     }
 
     // The calls of this thread are recorded. `held`, `views`: the tables of the capture's guard.
@@ -237,6 +242,7 @@ public:
         if (!arguments.is_valid())
             throw nb::python_error();
         Py_ssize_t n_operands = 0;
+        bool any_tracked = false;
         for (std::size_t i = 0; i < args.size(); ++i) {
             PyObject* found = nullptr;
             if (is_access(kinds[i])) {
@@ -248,10 +254,14 @@ public:
             }
             if (found == nullptr)
                 return {};
+            any_tracked = any_tracked || PyObject_GC_IsTracked(found) != 0;
             PyTuple_SetItem(arguments.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(found));
         }
-        if (n_operands == static_cast<Py_ssize_t>(args.size()))
+        if (n_operands == static_cast<Py_ssize_t>(args.size())) {
+            if (!any_tracked)
+                spare_collector(arguments.ptr());
             return {arguments, arguments};
+        }
         nb::object operands = nb::steal(PyTuple_New(n_operands));
         if (!operands.is_valid())
             throw nb::python_error();
@@ -338,7 +348,7 @@ private:
         ostinato::forbid_writing(value);
         const nb::object made =
             classes.operand.make({value, value, Py_None, classes.modes[static_cast<std::size_t>(access)]});
-        PyObject_GC_UnTrack(made.ptr());  // Python's collector does not look into arrays, so it need not look here
+        spare_collector(made.ptr());
         const bool readable = ostinato::has_own_numbers(value);
         operands_.keep(value, access, made.ptr(), readable);
         if (PyList_Append(views_.ptr(), value) != 0)

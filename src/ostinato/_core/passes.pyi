@@ -17,6 +17,11 @@ def extent(array: object) -> tuple[int, int]:
 def accesses(ops: object, tasks: object) -> tuple:
     """What every op accesses, as the fields of Accesses."""
 
+def accesses_of_summary(ops: object, tasks: object, operands: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], first_operand: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple:
+    """
+    The same, by columns of a summary that say which operands are the same.
+    """
+
 def boxes(arrays: object) -> dict:
     """Where each array is in its allocation, as a dict of flat arrays."""
 
@@ -28,7 +33,7 @@ def different_calls(nodes: object, calls: tuple, operand: object) -> tuple:
     By node, the number of the call among those that look different, or -1; and the first node of each.
     """
 
-def lower_calls(nodes: object, kinds: tuple, plain: tuple, operand: object, periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], period_class: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], function: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], user: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_arrays: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], n_scalars: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], period: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], table_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], scalar_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple:
+def lower_calls(nodes: object, kinds: tuple, plain: tuple, operand: object, periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], period_class: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], task: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tasks: list, operands: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], first_operand: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], simple: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], function: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], user: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_arrays: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], n_scalars: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], period: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], table_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], scalar_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple:
     """
     Fill the columns of a plan for native and Python calls with plain arguments; return table, scalars, views, Python entries, and the nodes that are left.
     """

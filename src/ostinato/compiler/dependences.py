@@ -27,18 +27,18 @@ _NONE = Edges(_ALL, _ALL, _ALL)
 
 def infer_dependences(flat: Flat) -> Step:
     """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes."""
-    edges = find_dependences(flat)
     summary = summarize(flat.ops)
+    edges = find_dependences(flat, summary)
     ordering = order_steps_and_holders(flat, edges, summary)
     serial = flat.serial and len(flat.ops) > 0
     costs = Costs.unknown(len(flat.ops))
     return Step(flat.ops, edges, ordering, costs, serial, dict(flat.params), common=flat.common, _summary=summary)
 
 
-def find_dependences(flat: Flat) -> Edges:
-    """Return the edges of a flat graph, inferred ones included."""
+def find_dependences(flat: Flat, summary: Summary | None = None) -> Edges:
+    """Return the edges of a flat graph, inferred ones included. A summary of its ops saves time."""
     ops = flat.ops
-    found = _inferred_in(flat)
+    found = _inferred_in(flat, summary)
     if not flat.explicit_edges:
         return found  # every edge within a step goes along program order
     given = np.array(flat.explicit_edges, np.int32).T
@@ -110,20 +110,22 @@ def add_step_barrier(edges: Edges, n: int) -> Edges:
     return edges_of(n + 1, src, dst, distance)
 
 
-def _inferred_in(flat: Flat) -> Edges:
+def _inferred_in(flat: Flat, summary: Summary | None) -> Edges:
     ops = flat.ops
     given = np.array([edge for edge in flat.explicit_edges if edge[2] == 0], np.int32).reshape(-1, 3)
     given = given[np.argsort(given[:, 0], kind="stable")]
-    found = [_inferred_among(ops, inference, given) for inference in flat.inferences]
+    found = [_inferred_among(ops, inference, given, summary) for inference in flat.inferences]
     if len(found) == 1:
         return found[0]
     return edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True))) if found else _NONE
 
 
-def _inferred_among(ops: Sequence[Op], among: Inference, given: npt.NDArray[np.int32]) -> Edges:
+def _inferred_among(
+    ops: Sequence[Op], among: Inference, given: npt.NDArray[np.int32], summary: Summary | None
+) -> Edges:
     low, high, ranges = among
     if not ranges:
-        found = infer_edges(high - low, find_accesses(ops[low:high]))
+        found = infer_edges(high - low, find_accesses(ops[low:high], summary if high - low == len(ops) else None))
     else:
         apart = np.full(high - low, -1, np.int32)
         for number, (begin, end) in enumerate(ranges):
@@ -155,14 +157,17 @@ class Accesses(NamedTuple):
     groups: int  # Number of groups.
 
 
-def find_accesses(ops: Sequence[Op]) -> Accesses:
-    """Return the accesses of ops.
+def find_accesses(ops: Sequence[Op], summary: Summary | None = None) -> Accesses:
+    """Return the accesses of ops. A summary of them saves time.
 
     A view of an array is a box along that array's axes; steps between its first and last index count as if all between
     were touched, and a view that follows no axes covers all between its ends. Tasks that access nothing share a token,
     so that they keep program order.
     """
-    return Accesses(*_core.passes.accesses(ops, (PythonCall, NativeCall)))
+    tasks = PythonCall, NativeCall
+    if summary is None:
+        return Accesses(*_core.passes.accesses(ops, tasks))
+    return Accesses(*_core.passes.accesses_of_summary(ops, tasks, summary.operands, summary.first_operand))
 
 
 _Triple: TypeAlias = tuple[int, int, int]

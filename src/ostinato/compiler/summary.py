@@ -38,6 +38,9 @@ class Summary(NamedTuple):
     priority: _Ints
     period: _Ints  # By node, after how many steps its rings are at the same arrays again.
     bytes: npt.NDArray[np.int64]  # By node, those of all the arrays that it accesses.
+    operands: _Ints  # Numbers of the operands of all nodes in turn; the same operand has the same number.
+    first_operand: _Ints  # By node, where in `operands` its own begin; last, the number of them.
+    simple: npt.NDArray[np.uint8]  # By node, whether it is a native call whose arguments are all operands.
 
     def by_call(self, ask: Callable[[Op], Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return what `ask` says of each node, where it says the same of all calls of one task."""

@@ -84,7 +84,7 @@ def lower_nodes(
     left out of it is not done.
     """
     tables = Tables(summary, n_slots, substitute)
-    for op in summary.ops if substitute else tables.add_calls(summary.ops):
+    for op in summary.ops if substitute else tables.add_calls(summary):
         tables.add(op)
     return tables.build(schedule, outside)
 
@@ -128,18 +128,23 @@ class Tables:
         self._channels: dict[tuple[bool, int], int] = {}  # by direction and rank, how many there are
         self._traffic: _core.messages.Traffic | None = None
 
-    def add_calls(self, ops: Sequence[Op]) -> list[Op]:
+    def add_calls(self, summary: Summary) -> list[Op]:
         """Add the calls whose arguments are arrays, tokens and plain values; return the ops that are left.
 
         It says the same of a call as its lowering does, for all of them in one loop.
         """
         left: list[Op]
         self._first_table, self._first_scalars, self._views, self._python, left = _core.passes.lower_calls(
-            ops,
+            summary.ops,
             (NativeCall, PythonCall),
             tuple(PLAIN),
             Operand,
             *self._ring_columns,
+            summary.task,
+            summary.tasks,
+            summary.operands,
+            summary.first_operand,
+            summary.simple,
             self._function,
             self._user,
             self._n_arrays,

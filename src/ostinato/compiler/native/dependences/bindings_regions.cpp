@@ -3,6 +3,9 @@
 #include <nanobind/stl/pair.h>
 #include <tsl/robin_map.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,7 +24,9 @@ namespace {
 
 struct AddressHash {
     std::size_t operator()(const void* object) const {
-        return (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20;
+        // Operands are made one after the other, and looked up so: four of them are neighbours in the table, too.
+        const uintptr_t address = reinterpret_cast<uintptr_t>(object);
+        return (address >> 6 & 3) | ((address >> 8) * 0x9e3779b97f4a7c15u >> 20) << 2;
     }
 };
 
@@ -59,10 +64,28 @@ public:
                 add(operand);
                 any = true;
             }
-            // Tasks without an operand keep program order among themselves: they share a token of their own.
-            if (!any && nb::isinstance(nb::object(op.attr(body_)), tasks_))
-                out_.accesses.push_back({out_.ops, token(this), 3, Operands::Kind::kToken});
-            ++out_.ops;
+            end_op(op, !any);
+        }
+        return std::move(out_);
+    }
+
+    // The same with the numbers of operands that the summary of the ops has.
+    Operands read(nb::handle ops, std::span<const int32_t> numbers, std::span<const int32_t> first) {
+        for (nb::handle op : ops) {
+            const auto begin = at(first[at(out_.ops)]), end = at(first[at(out_.ops) + 1]);
+            const auto own = numbers.subspan(begin, end - begin);
+            // Numbers count operands in the order in which they come first.
+            if (std::any_of(own.begin(), own.end(), [&](int32_t each) { return at(each) >= looked_at_.size(); })) {
+                std::size_t position = begin;
+                for (nb::handle operand : nb::object(op.attr(operands_name_)))
+                    if (at(numbers[position++]) == looked_at_.size())
+                        looked_at_.push_back(look_at(operand));
+            }
+            for (const int32_t each : own) {
+                out_.accesses.push_back(looked_at_[at(each)]);
+                out_.accesses.back().op = out_.ops;
+            }
+            end_op(op, own.empty());
         }
         return std::move(out_);
     }
@@ -74,6 +97,13 @@ public:
     }
 
 private:
+    // Tasks without an operand keep program order among themselves: they share a token of their own.
+    void end_op(nb::handle op, bool is_alone) {
+        if (is_alone && nb::isinstance(nb::object(op.attr(body_)), tasks_))
+            out_.accesses.push_back({out_.ops, token(this), 3, Operands::Kind::kToken});
+        ++out_.ops;
+    }
+
     void add(nb::handle operand) {
         const auto [known, fresh] = operands_.try_emplace(operand.ptr(), static_cast<int32_t>(looked_at_.size()));
         if (fresh)
@@ -140,13 +170,19 @@ private:
     std::vector<Operands::Access> looked_at_;
 };
 
-nb::tuple accesses(nb::handle ops, nb::handle tasks) {
-    const Operands operands = Reader(tasks).read(ops);
+nb::tuple as_columns(const Operands& operands) {
     Regions r = regions(operands);
     return nb::make_tuple(give(std::move(r.op)), give(std::move(r.mode)), give(std::move(r.group)),
                           give(std::move(r.period)), give(std::move(r.phase)), give(std::move(r.alias)),
                           give(std::move(r.box)), give_rows(std::move(r.lo), at(r.dims)),
                           give_rows(std::move(r.hi), at(r.dims)), r.groups);
+}
+
+nb::tuple accesses(nb::handle ops, nb::handle tasks) { return as_columns(Reader(tasks).read(ops)); }
+
+nb::tuple accesses_of_summary(nb::handle ops, nb::handle tasks, const Flat<int32_t>& numbers,
+                              const Flat<int32_t>& first) {
+    return as_columns(Reader(tasks).read(ops, flat(numbers), flat(first)));
 }
 
 nb::dict boxes_of(nb::handle arrays) {
@@ -172,6 +208,9 @@ void bind_regions(nb::module_& m) {
           "The address of the first byte of an array, and the one behind its last.");
     m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("tasks"),
           "What every op accesses, as the fields of Accesses.");
+    m.def("accesses_of_summary", &ostinato::passes::accesses_of_summary, nb::arg("ops"), nb::arg("tasks"),
+          nb::arg("operands"), nb::arg("first_operand"),
+          "The same, by columns of a summary that say which operands are the same.");
     m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"),
           "Where each array is in its allocation, as a dict of flat arrays.");
 }

@@ -28,7 +28,9 @@ using Ints = Flat<int32_t>;
 
 struct ObjectHash {
     std::size_t operator()(const PyObject* object) const {
-        return (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20;
+        // Operands are made one after the other, and looked up so: four of them are neighbours in the table, too.
+        const uintptr_t address = reinterpret_cast<uintptr_t>(object);
+        return (address >> 6 & 3) | ((address >> 8) * 0x9e3779b97f4a7c15u >> 20) << 2;
     }
 };
 
@@ -72,12 +74,14 @@ nb::tuple summarize(nb::handle nodes, const nb::tuple& calls, nb::handle operand
         int32_t period;
     };
     const Names names;
-    ByObject<Use> uses;
+    ByObject<int32_t> operand_numbers;
+    std::vector<Use> looks;
     ByObject<int32_t> numbers;
     nb::list tasks;
     const PlainTypes plain_types(plain);
-    std::vector<int32_t> task, first, others, varied, bound, priority, period;
+    std::vector<int32_t> task, first, others, varied, bound, priority, period, operands, first_operand{0};
     std::vector<int64_t> bytes;
+    std::vector<uint8_t> simple;
     const auto look_at = [&](nb::handle operand) -> Use {
         if (nb::object array = operand.attr(names.array); !array.is_none())
             return {bytes_of(array.ptr()), 1};
@@ -90,6 +94,7 @@ nb::tuple summarize(nb::handle nodes, const nb::tuple& calls, nb::handle operand
     for (nb::handle node : nodes) {
         const auto index = static_cast<int32_t>(task.size());
         nb::object body = node.attr(names.body);
+        simple.push_back(body.type().is(calls[0]) ? 1 : 0);
         if (body.type().is(calls[0]) || body.type().is(calls[1])) {
             nb::object called = body.attr(names.task);
             const auto [known, fresh] = numbers.try_emplace(called.ptr(), static_cast<int32_t>(first.size()));
@@ -99,7 +104,10 @@ nb::tuple summarize(nb::handle nodes, const nb::tuple& calls, nb::handle operand
             }
             task.push_back(known->second);
             for (nb::handle arg : nb::object(body.attr(names.args))) {
-                if (!nb::isinstance(arg, operand_type) && !plain_types.has(arg)) {
+                if (nb::isinstance(arg, operand_type))
+                    continue;
+                simple.back() = 0;
+                if (!plain_types.has(arg)) {
                     varied.push_back(index);
                     break;
                 }
@@ -114,19 +122,23 @@ nb::tuple summarize(nb::handle nodes, const nb::tuple& calls, nb::handle operand
         int32_t own_period = 1;
         int64_t own_bytes = 0;
         for (nb::handle operand : nb::object(node.attr(names.operands))) {
-            const auto [known, fresh] = uses.try_emplace(operand.ptr());
+            const auto [known, fresh] = operand_numbers.try_emplace(operand.ptr(), static_cast<int32_t>(looks.size()));
             if (fresh)
-                known.value() = look_at(operand);
-            own_bytes += known->second.bytes;
-            if (known->second.period != 1)
-                own_period = std::lcm(own_period, known->second.period);
+                looks.push_back(look_at(operand));
+            operands.push_back(known->second);
+            const Use& use = looks[at(known->second)];
+            own_bytes += use.bytes;
+            if (use.period != 1)
+                own_period = std::lcm(own_period, use.period);
         }
+        first_operand.push_back(static_cast<int32_t>(operands.size()));
         period.push_back(own_period);
         bytes.push_back(own_bytes);
     }
     return nb::make_tuple(give(std::move(task)), tasks, give(std::move(first)), give(std::move(others)),
                           give(std::move(varied)), give(std::move(bound)), give(std::move(priority)),
-                          give(std::move(period)), give(std::move(bytes)));
+                          give(std::move(period)), give(std::move(bytes)), give(std::move(operands)),
+                          give(std::move(first_operand)), give(std::move(simple)));
 }
 
 struct WordsHash {
@@ -208,10 +220,20 @@ using Column = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // Lowers calls of which nothing is to be said but what they call, on which arrays, with which numbers or plain objects.
 class Calls {
 public:
+    // Columns of the nodes' summary.
+    struct Summary {
+        std::span<const int32_t> task, operands, first_operand;
+        std::span<const uint8_t> simple;
+        nb::list tasks;
+    };
+
     Calls(const nb::tuple& kinds, const nb::tuple& plain, const nb::handle operand, const Ints& periods,
-          const Ints& period_class)
+          const Ints& period_class, Summary summary)
         : native_(kinds[0]), python_(kinds[1]), operand_(operand), plain_(plain), periods_(flat(periods)),
-          class_(flat(period_class)) {}
+          class_(flat(period_class)), summary_(std::move(summary)), called_(summary_.tasks.size()) {
+        const auto& numbers = summary_.operands;
+        turns_of_.resize(numbers.empty() ? 0 : at(*std::max_element(numbers.begin(), numbers.end())) + 1);
+    }
 
     struct Columns {
         Column<uint64_t> function, user;
@@ -224,6 +246,11 @@ public:
         nb::list left;
         std::size_t index = 0;
         for (nb::handle node : nodes) {
+            if (summary_.simple[index] != 0) {
+                add_native(node, index, to);
+                ++index;
+                continue;
+            }
             nb::object body = node.attr(names_.body);
             const bool done = body.type().is(native_)   ? add_native(node, body, index, to)
                               : body.type().is(python_) ? add_python(node, body, index)
@@ -236,15 +263,15 @@ public:
     }
 
 private:
-    struct Turns {  // The views of an operand that take turns.
-        int32_t first, count, offset;
+    struct Turns {  // The views of an operand that take turns; none: nobody has looked yet.
+        int32_t first = 0, count = 0, offset = 0;
     };
     struct Called {
         uint64_t function, user;
+        bool known = false;
     };
 
     bool add_native(nb::handle node, const nb::object& body, std::size_t index, const Columns& to) {
-        numbers_.clear();
         for (nb::handle arg : nb::object(body.attr(names_.args))) {
             if (nb::isinstance(arg, operand_))
                 continue;
@@ -252,47 +279,62 @@ private:
                 numbers_.push_back(std::bit_cast<int64_t>(PyFloat_AsDouble(arg.ptr())));
             else if (PyLong_CheckExact(arg.ptr()) != 0)
                 numbers_.push_back(nb::cast<int64_t>(arg));
-            else
+            else {
+                numbers_.clear();
                 return false;
+            }
         }
-        nb::object task = body.attr(names_.task);
-        const auto [known, fresh] = called_.try_emplace(task.ptr());
-        if (fresh)
-            known.value() = {nb::cast<uint64_t>(task.attr(names_.address)),
-                             nb::cast<uint64_t>(task.attr(names_.user_address))};
-        to.function.data()[index] = known->second.function;
-        to.user.data()[index] = known->second.user;
-        to.scalar_begin.data()[index] = static_cast<int64_t>(scalars_.size());
-        to.n_scalars.data()[index] = static_cast<int32_t>(numbers_.size());
-        scalars_.insert(scalars_.end(), numbers_.begin(), numbers_.end());
-        turns_.clear();
-        for (nb::handle operand : nb::object(node.attr(names_.operands)))
-            turns_.push_back(turns_of(operand));
-        to.n_arrays.data()[index] = static_cast<int32_t>(turns_.size());
-        to.table_begin.data()[index] = static_cast<int64_t>(table_.size());
-        to.period.data()[index] = class_[index];
-        for (int32_t phase = 0; phase < periods_[at(class_[index])]; ++phase)
-            for (const Turns& each : turns_)
-                table_.push_back(each.first + (phase + each.offset) % each.count);
+        add_native(node, index, to);
         return true;
     }
 
-    Turns turns_of(nb::handle operand) {
-        const auto [known, fresh] = turns_of_.try_emplace(operand.ptr());
-        if (!fresh)
-            return known->second;
-        Turns found{static_cast<int32_t>(nb::len(views_)), 1, 0};
-        nb::object ring = operand.attr(names_.ring);
-        if (ring.is_none()) {
-            views_.append(operand.attr(names_.array));
-        } else {
+    // Adds a call with the numbers that were found.
+    void add_native(nb::handle node, std::size_t index, const Columns& to) {
+        Called& called = called_[at(summary_.task[index])];
+        if (!called.known) {
+            nb::object task = summary_.tasks[at(summary_.task[index])];
+            called = {nb::cast<uint64_t>(task.attr(names_.address)), nb::cast<uint64_t>(task.attr(names_.user_address)),
+                      true};
+        }
+        to.function.data()[index] = called.function;
+        to.user.data()[index] = called.user;
+        to.scalar_begin.data()[index] = static_cast<int64_t>(scalars_.size());
+        to.n_scalars.data()[index] = static_cast<int32_t>(numbers_.size());
+        scalars_.insert(scalars_.end(), numbers_.begin(), numbers_.end());
+        numbers_.clear();
+        const std::size_t begin = at(summary_.first_operand[index]), end = at(summary_.first_operand[index + 1]);
+        const auto numbers = summary_.operands.subspan(begin, end - begin);
+        if (std::any_of(numbers.begin(), numbers.end(), [&](int32_t each) { return turns_of_[at(each)].count == 0; }))
+            look_at(node, numbers);
+        to.n_arrays.data()[index] = static_cast<int32_t>(numbers.size());
+        to.table_begin.data()[index] = static_cast<int64_t>(table_.size());
+        to.period.data()[index] = class_[index];
+        for (int32_t phase = 0; phase < periods_[at(class_[index])]; ++phase)
+            for (const int32_t each : numbers) {
+                const Turns& turns = turns_of_[at(each)];
+                table_.push_back(turns.first + (phase + turns.offset) % turns.count);
+            }
+    }
+
+    // Adds the views of the operands of a node that are new.
+    void look_at(nb::handle node, std::span<const int32_t> numbers) {
+        std::size_t position = 0;
+        for (nb::handle operand : nb::object(node.attr(names_.operands))) {
+            Turns& turns = turns_of_[at(numbers[position++])];
+            if (turns.count != 0)
+                continue;
+            turns = {static_cast<int32_t>(nb::len(views_)), 1, 0};
+            nb::object ring = operand.attr(names_.ring);
+            if (ring.is_none()) {
+                views_.append(operand.attr(names_.array));
+                continue;
+            }
             nb::object views = ring.attr(names_.views);
-            found.count = static_cast<int32_t>(nb::len(views));
-            found.offset = offset_of(ring, found.count);
+            turns.count = static_cast<int32_t>(nb::len(views));
+            turns.offset = offset_of(ring, turns.count);
             for (nb::handle view : views)
                 views_.append(view);
         }
-        return known.value() = found;
     }
 
     int32_t offset_of(const nb::object& ring, int32_t count) const {
@@ -347,11 +389,11 @@ private:
     const nb::handle native_, python_, operand_;
     const PlainTypes plain_;
     const std::span<const int32_t> periods_, class_;
-    ByObject<Turns> turns_of_;
-    ByObject<Called> called_;
+    const Summary summary_;
+    std::vector<Turns> turns_of_;  // by operand
+    std::vector<Called> called_;   // by task
     ByObject<nb::object> function_;
-    std::vector<int64_t> numbers_;
-    std::vector<Turns> turns_;
+    std::vector<int64_t> numbers_;  // those of the call that is being added
     std::vector<int32_t> table_;
     std::vector<int64_t> scalars_;
     nb::list views_, entries_;
@@ -376,14 +418,18 @@ void bind_nodes(nb::module_& m) {
     m.def(
         "lower_calls",
         [](nb::handle nodes, const nb::tuple& kinds, const nb::tuple& plain, nb::handle operand, const Ints& periods,
-           const Ints& period_class, const Column<uint64_t>& function, const Column<uint64_t>& user,
-           const Column<int32_t>& n_arrays, const Column<int32_t>& n_scalars, const Column<int32_t>& period,
-           const Column<int64_t>& table_begin, const Column<int64_t>& scalar_begin) {
-            return Calls(kinds, plain, operand, periods, period_class)
+           const Ints& period_class, const Ints& task, const nb::list& tasks, const Ints& operands,
+           const Ints& first_operand, const ostinato::Flat<uint8_t>& simple, const Column<uint64_t>& function,
+           const Column<uint64_t>& user, const Column<int32_t>& n_arrays, const Column<int32_t>& n_scalars,
+           const Column<int32_t>& period, const Column<int64_t>& table_begin, const Column<int64_t>& scalar_begin) {
+            Calls::Summary summary{ostinato::flat(task), ostinato::flat(operands), ostinato::flat(first_operand),
+                                   ostinato::flat(simple), tasks};
+            return Calls(kinds, plain, operand, periods, period_class, std::move(summary))
                 .lower(nodes, {function, user, n_arrays, n_scalars, period, table_begin, scalar_begin});
         },
-        "nodes"_a, "kinds"_a, "plain"_a, "operand"_a, "periods"_a, "period_class"_a, "function"_a, "user"_a,
-        "n_arrays"_a, "n_scalars"_a, "period"_a, "table_begin"_a, "scalar_begin"_a,
+        "nodes"_a, "kinds"_a, "plain"_a, "operand"_a, "periods"_a, "period_class"_a, "task"_a, "tasks"_a, "operands"_a,
+        "first_operand"_a, "simple"_a, "function"_a, "user"_a, "n_arrays"_a, "n_scalars"_a, "period"_a, "table_begin"_a,
+        "scalar_begin"_a,
         "Fill the columns of a plan for native and Python calls with plain arguments; return table, scalars, views, "
         "Python entries, and the nodes that are left.");
 }
