@@ -88,6 +88,15 @@ def test_devices_names_an_extra_for_what_is_missing(monkeypatch: pytest.MonkeyPa
         assert any(line.startswith(f"missing  {name} (") for line in missing), missing
 
 
+def test_devices_says_how_to_get_an_MPI_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "missing  MPI (starts ranks): pip install mpich" in CliRunner().invoke(cli.main, ["devices"]).output
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.touch(0o755)
+    assert f"found    MPI {mpiexec} (starts ranks)" in CliRunner().invoke(cli.main, ["devices"]).output
+
+
 def test_devices_says_what_is_found() -> None:
     pytest.importorskip("numba")
     lines = CliRunner().invoke(cli.main, ["devices"]).output.splitlines()

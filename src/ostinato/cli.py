@@ -221,6 +221,7 @@ def _packages() -> Iterator[_Part]:
 
 def _drivers() -> Iterator[_Part]:
     from ostinato.devices.device import KINDS, reasons, usable
+    from ostinato.ranks.launch import INSTALL_LIBRARY, find_mpiexec
     from ostinato.text import counted
     from ostinato.tune.leases.cuda import nvml, text
 
@@ -233,6 +234,7 @@ def _drivers() -> Iterator[_Part]:
     library = nvml()
     driver = "" if library is None else text(library.nvmlSystemGetDriverVersion())
     yield _Part("NVML", driver, "which processes use a GPU", "NVIDIA's driver, and pip install 'ostinato[nvidia]'")
+    yield _Part("MPI", find_mpiexec() or "", "starts ranks", INSTALL_LIBRARY)
 
 
 def _list_fleet(name: str) -> None:

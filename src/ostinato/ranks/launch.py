@@ -25,6 +25,8 @@ _SIZES = (
     ("srun", "SLURM_STEP_NUM_TASKS"),
 )
 _INSTALL = "pip install 'ostinato[mpi]'"
+INSTALL_LIBRARY = "pip install mpich"
+"""The command that installs an MPI library and its mpiexec."""
 
 
 def launched() -> tuple[str, int]:
@@ -34,6 +36,12 @@ def launched() -> tuple[str, int]:
         if found.isdigit():
             return name, int(found)
     return "", 1
+
+
+def find_mpiexec() -> str | None:
+    """Return the path of the mpiexec beside this Python, or else of the first one on the path."""
+    beside = os.path.dirname(sys.executable)
+    return shutil.which("mpiexec", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
 
 
 def find_launcher() -> list[str]:
@@ -46,14 +54,30 @@ def find_launcher() -> list[str]:
     """
     if importlib.util.find_spec("mpi4py") is None:
         raise ImportError(f"ranks need mpi4py: {_INSTALL}")
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which("mpiexec", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    found = find_mpiexec()
     if found is None:
-        raise ImportError("there is no mpiexec: install an MPI library, such as by `pip install mpich`")
+        raise ImportError(f"there is no mpiexec: install an MPI library, such as by `{INSTALL_LIBRARY}`")
     command = [found]
     if os.geteuid() == 0 and "Open MPI" in subprocess.run([found, "--version"], capture_output=True, text=True).stdout:
         command += ["--allow-run-as-root", "--oversubscribe"]  # in containers, as a rule
     return command
+
+
+def import_mpi() -> ModuleType:
+    """Return the module `MPI` of mpi4py.
+
+    Raises
+    ------
+    ImportError
+        mpi4py is missing, or cannot load an MPI library.
+    """
+    try:
+        from mpi4py import MPI
+    except RuntimeError as error:
+        raise ImportError(f"mpi4py finds no MPI library: {INSTALL_LIBRARY}") from error
+    except ImportError as error:
+        raise ImportError(f"mpi4py cannot be imported ({error}): {_INSTALL}") from error
+    return MPI
 
 
 def find_mpi() -> ModuleType | None:
@@ -66,17 +90,14 @@ def find_mpi() -> ModuleType | None:
     """
     launcher, size = launched()
     try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
+        return import_mpi()
+    except ImportError as error:
         if size == 1:
             return None
-        missing = importlib.util.find_spec("mpi4py") is None
-        why = "mpi4py is not installed" if missing else f"mpi4py cannot load an MPI library ({error})"
         raise ImportError(
-            f"{launcher} started {size} ranks, but {why}, so they cannot know of each other: {_INSTALL}, "
-            "and start them with the mpiexec of the same MPI, as `ostinato run` does"
+            f"{launcher} started {size} ranks, which cannot know of each other. Start them with the mpiexec of the MPI "
+            f"library that mpi4py loads, as `ostinato run` does: {error}"
         ) from error
-    return MPI
 
 
 def check_communicator(MPI: ModuleType, comm: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import DeviceError, TuningError
+from ostinato.ranks.launch import import_mpi
 from ostinato.tune.fleet.agent import GATHER_SECONDS, Agent, Found, Settings
 from ostinato.tune.fleet.host import Endpoint, Fleet, LocalEndpoint
 from ostinato.tune.fleet.joining import HostLostError, UnreachableError
@@ -27,10 +28,7 @@ class World:
     """The ranks of ``COMM_WORLD``, in a communicator of a tuner's own; one thread at a time is in MPI."""
 
     def __init__(self) -> None:
-        try:
-            from mpi4py import MPI
-        except ImportError as error:
-            raise ImportError(f"fleet='mpi' needs mpi4py: pip install 'ostinato[mpi]' ({error})") from error
+        MPI = import_mpi()
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise TuningError(
                 "MPI must be initialised for threads: leave mpi4py.rc.thread_level at its default, 'multiple'"
