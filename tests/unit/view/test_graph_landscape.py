@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.tune.graphs import landscape
 from ostinato.tune.graphs.landscape import plot
 from ostinato.tune.outcome import Status
 
@@ -103,3 +104,14 @@ def test_a_format_that_is_none_writes_nothing(tmp_path):
     with pytest.raises(ValueError, match="nonsense"):
         plot(REPORTS, tmp_path / "landscape.nonsense")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("slowest", [3, 28, 300, 10**6])
+def test_the_axis_of_times_is_labelled_along_its_length(slowest):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    case = report(result("default", 1.0), result("quick", 0.16), result("slow", float(slowest)), best=1)
+    landscape._time_axis(axes, {"case": case})
+    low, high = axes.get_xlim()
+    assert 3 <= sum(low <= tick <= high for tick in axes.get_xticks()) <= 12

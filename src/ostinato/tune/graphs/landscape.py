@@ -102,7 +102,8 @@ def _time_axis(axes: Axes, reports: Mapping[str, Report]) -> None:
     values = [ratio for report in reports.values() for _, ratio in _timed(report)]
     low, high = min(*values, 0.8, 1.0) / 1.12, max(*values, 1.25, 1.0) * 1.12
     if high / low > 200:
-        ticks = [10.0**power for power in range(-9, 10)]
+        between = (1, 2, 5) if high / low < 5000 else (1,)
+        ticks = [factor * 10.0**power for power in range(-9, 10) for factor in between]
     else:
         ticks = [2.0**power for power in range(-10, 11)] + ([0.75, 1.5] if high / low < 6 else [])
     axes.set_xscale("log")
