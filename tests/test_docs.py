@@ -127,6 +127,14 @@ def test_code_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.
             run_console(page, block)
 
 
+def test_the_first_ten_lines_of_the_README_are_a_program_that_needs_no_extra() -> None:
+    lines = next(blocks(ROOT / "README.md")).text.splitlines(keepends=True)[:10]
+    code = "import sys; sys.modules.update(dict.fromkeys(" + repr(sorted(EXTRAS)) + "))\n" + "".join(lines)
+    code += "assert a[1] > 90 and 0 < a[50] < b[40] < 100\n"
+    Path("first_lines.py").write_text(code)
+    subprocess.run([sys.executable, "first_lines.py"], check=True, timeout=120)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     try:

@@ -638,3 +638,9 @@ def test_a_process_without_descriptors_left_holds_nothing() -> None:
         return []
 
     assert in_child(hold) == ["OSError", "Too many open files", True]
+
+
+def test_a_long_command_of_a_holder_is_shortened():
+    said = str(Holder("a", 7, "python" + " --flag" * 500))
+    assert said.startswith("pid 7 (python --flag --flag")
+    assert len(said) < 200

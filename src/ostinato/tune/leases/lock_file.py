@@ -24,6 +24,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ostinato.errors import DeviceError
+from ostinato.text import shorten
 from ostinato.tune.leases.processes import fields
 
 VARIABLE = "OSTINATO_LEASE_DIR"
@@ -65,7 +66,11 @@ class Holder(NamedTuple):
     def __str__(self) -> str:
         if self.pid is None:
             return "a process that left no name"
-        who = "this process" if self.running and self.pid == os.getpid() else f"pid {self.pid} ({self.command})"
+        who = (
+            "this process"
+            if self.running and self.pid == os.getpid()
+            else f"pid {self.pid} ({shorten(self.command, 100)})"
+        )
         if self.since is not None:
             who += time.strftime(" since %Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return who if self.running else f"{who}, which has ended or runs in another container"
