@@ -100,8 +100,15 @@ docs: .venv/installed-docs
 # it is for. The tests are the quick ones.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 python3.13t python3.14t
 WHEEL_TESTS ?= tests
-wheels: .venv/installed-wheels
+wheels: .venv/wheel-tools
 	WHEEL_TESTS='$(WHEEL_TESTS)' tools/wheels $(abspath $(BIN)) $(PYTHONS)
+
+# Only what the extra names: no wheel has what is built in place.
+.venv/wheel-tools: .venv/made pyproject.toml
+	@echo "== tools for wheels"
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["wheels"], sep="\n")' >$@.txt
+	@$(BIN)/python -m pip install --quiet -r $@.txt
+	@touch $@
 
 # The quick tests on newer Pythons: of other releases of Debian, each in a chroot, which takes root and debootstrap; and
 # on a free-threaded one, made of Debian's sources. What cannot be done here is named. Give FREE_THREADED to use yours.
