@@ -1,5 +1,8 @@
 """Predict the time of a step on many ranks with LogGP (Alexandrov, Ionescu, Schauser, Scheiman, SPAA 1995).
 
+The processor's time for each byte is that of LogGOPS (Hoefler, Schneider, Lumsdaine, HPDC 2010): where memory carries
+messages, processors copy them.
+
 The planner plans for ranks that are not there. Of a grid of ranks it plans for one rank of each kind, such as a corner,
 an edge, the interior: all others of a kind do the same with their own neighbours. Then all ranks are simulated, step by
 step: each sends, runs what needs no message, receives, and runs the rest.
@@ -28,13 +31,14 @@ class LogGP:
     """The costs of messages, in seconds.
 
     `L`: on their way. `o`: of the processor, on each side. `g`: between the begins of two messages at a network
-    interface. `G`: for each further byte.
+    interface. `G`: for each byte on its way. `O`: of the processor, for each byte, on each side.
     """
 
     L: float
     o: float
     g: float
     G: float
+    O: float = 0.0  # noqa: E741
 
 
 class PlannedRanks(ost.Ranks):
@@ -114,8 +118,9 @@ def step_seconds(parts: Sequence[Part], model: LogGP, steps: int = 64) -> float:
     """Return the seconds of a step, after the first steps."""
     before, after = np.array([part.before for part in parts]), np.array([part.after for part in parts])
     out, into, total = _message_tables(parts)
-    nbytes = np.array([size for part in parts for _, size in part.sends], float)
-    arrival = np.zeros(total + 1)  # the last one stands for none
+    nbytes = np.array([size for part in parts for _, size in part.sends] + [0], float)  # the last one stands for none
+    busy = model.o + nbytes * model.O
+    arrival = np.zeros(total + 1)
     now, free = np.zeros(len(parts)), np.zeros(len(parts))
     ends = []
     for _ in range(steps):
@@ -123,16 +128,16 @@ def step_seconds(parts: Sequence[Part], model: LogGP, steps: int = 64) -> float:
             own = column >= 0
             begin = np.maximum(now[own], free[own])
             length = nbytes[column[own]] * model.G
-            now[own] = begin + model.o
+            now[own] = begin + busy[column[own]]
             free[own] = begin + np.maximum(model.g, length)
-            arrival[column[own]] = begin + model.o + model.L + length
+            arrival[column[own]] = now[own] + model.L + length
         now += before
-        came = np.where(into >= 0, arrival[into], -np.inf)
+        came = np.where(into >= 0, arrival[into], np.inf)
         taken = np.full(len(parts), -np.inf)
-        for column in np.sort(came, axis=1).T:
-            own = column > -np.inf
-            taken[own] = np.maximum(column[own], taken[own] + model.g)
-            now[own] = np.maximum(now[own], taken[own]) + model.o
+        for column in np.take_along_axis(into, np.argsort(came, axis=1), axis=1).T:
+            own = column >= 0
+            taken[own] = np.maximum(arrival[column[own]], taken[own] + model.g)
+            now[own] = np.maximum(now[own], taken[own]) + busy[column[own]]
         now += after
         ends.append(now.max())
     half = steps // 2

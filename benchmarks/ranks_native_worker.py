@@ -2,6 +2,9 @@
 
 Arguments: a transport, the number of rounds, then cases such as ``stencil:ROWS:ITERATIONS:STEPS``. Rank 0 prints for
 each case the microseconds that a step takes, one number for each round.
+
+The ranks agree on the begin and the end of each replay. So the time of a step is what a long replay takes more than a
+short one, divided by the steps that it has more. Each rank has one core, as in C.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import ostinato as ost
 
 COLUMNS = 64
+_LONGER = 5  # how many times the steps of the short replay
 
 
 @ost.kernel
@@ -26,7 +30,7 @@ def work(x: ost.Read, y: ost.Write, iterations: int):
     y[0, 0] = value
 
 
-def stencil(ranks: ost.Ranks, rows: int, iterations: int) -> ost.Program:
+def stencil(ranks: ost.Ranks, machine: ost.Machine, rows: int, iterations: int) -> ost.Program:
     """Each row is written by a task that reads the rows beside it."""
     a, b = (ranks.array((rows, COLUMNS), tiles=(rows, 1)) for _ in range(2))
 
@@ -35,10 +39,10 @@ def stencil(ranks: ost.Ranks, rows: int, iterations: int) -> ost.Program:
             row = tile.index[0]
             work(u[0][max(row - 1, 0) : row + 2], u[1][row : row + 1], iterations)
 
-    return ost.compile(step, ost.ring(a, b), ranks=ranks)
+    return ost.compile(step, ost.ring(a, b), ranks=ranks, machine=machine)
 
 
-def pingpong(ranks: ost.Ranks, nbytes: int, _: int) -> ost.Program:
+def pingpong(ranks: ost.Ranks, machine: ost.Machine, nbytes: int, _: int) -> ost.Program:
     """A message to the other rank and back."""
     x = np.zeros(nbytes, np.uint8)
 
@@ -50,10 +54,10 @@ def pingpong(ranks: ost.Ranks, nbytes: int, _: int) -> ost.Program:
         if ranks.rank == 1:
             ranks.send(x, to=other)
 
-    return ost.compile(step, x, ranks=ranks)
+    return ost.compile(step, x, ranks=ranks, machine=machine)
 
 
-def exchange(ranks: ost.Ranks, messages: int, iterations: int) -> ost.Program:
+def exchange(ranks: ost.Ranks, machine: ost.Machine, messages: int, iterations: int) -> ost.Program:
     """Both ranks send and receive so many messages of 8 bytes, beside a task that needs none."""
     here, there = np.zeros((messages, 1)), np.zeros((messages, 1))
     x, y = np.zeros((1, COLUMNS)), np.zeros((1, COLUMNS))
@@ -66,10 +70,25 @@ def exchange(ranks: ost.Ranks, messages: int, iterations: int) -> ost.Program:
         for i in range(messages):
             ranks.recv(there[i], source=other)
 
-    return ost.compile(step, x, y, here, there, ranks=ranks)
+    return ost.compile(step, x, y, here, there, ranks=ranks, machine=machine)
 
 
-def flood(ranks: ost.Ranks, messages: int, _: int) -> ost.Program:
+def halo(ranks: ost.Ranks, machine: ost.Machine, nbytes: int, iterations: int) -> ost.Program:
+    """Both ranks exchange so many bytes beside a task, and send in the next step what they have received."""
+    here, there = np.zeros(max(nbytes, 1), np.uint8), np.zeros(max(nbytes, 1), np.uint8)
+    x, y = np.zeros((1, COLUMNS)), np.zeros((1, COLUMNS))
+
+    def step(x: Any, y: Any, here: Any, there: Any) -> None:
+        other = 1 - ranks.rank if nbytes else None
+        ranks.send(here, to=other)
+        work(x, y, iterations)
+        ranks.recv(there, source=other)
+        ost.copy(there, here)
+
+    return ost.compile(step, x, y, here, there, ranks=ranks, machine=machine)
+
+
+def flood(ranks: ost.Ranks, machine: ost.Machine, messages: int, _: int) -> ost.Program:
     """Rank 0 sends so many messages of 8 bytes to rank 1."""
     here, there = np.zeros((messages, 1)), np.zeros((messages, 1))
 
@@ -80,21 +99,26 @@ def flood(ranks: ost.Ranks, messages: int, _: int) -> ost.Program:
             else:
                 ranks.recv(there[i], source=0)
 
-    return ost.compile(step, here, there, ranks=ranks)
+    return ost.compile(step, here, there, ranks=ranks, machine=machine)
+
+
+def _microseconds(program: ost.Program, steps: int) -> float:
+    begin = time.perf_counter()
+    program.replay(steps)
+    return (time.perf_counter() - begin) * 1e6
 
 
 def main() -> None:
     """Measure the cases."""
-    ranks = ost.Ranks(transport=sys.argv[1])  # type: ignore[arg-type]
+    ranks, machine = ost.Ranks(transport=sys.argv[1]), ost.Machine(cpus=1)  # type: ignore[arg-type]
     for case in sys.argv[3:]:
         kind, first, second, steps = case.split(":")
-        with globals()[kind](ranks, int(first), int(second)) as program:
+        with globals()[kind](ranks, machine, int(first), int(second)) as program:
             program.replay(int(steps))  # to warm up
             samples = []
             for _ in range(int(sys.argv[2])):
-                begin = time.perf_counter()
-                program.replay(int(steps))
-                samples.append((time.perf_counter() - begin) / int(steps) * 1e6)
+                short, long = (_microseconds(program, count * int(steps)) for count in (1, _LONGER))
+                samples.append((long - short) / ((_LONGER - 1) * int(steps)))
         if ranks.rank == 0:
             print(case, *samples, flush=True)
 

@@ -1,6 +1,7 @@
 """Measure messages between ranks beside MPI in C, and predict steps on many ranks with LogGP.
 
-All is measured on two ranks of this host. Where there are fewer cores than ranks, the case says so.
+Messages are measured on two ranks of this host, each with one core. Steps are measured on two ranks, and on four where
+there are as many cores: ranks that share a core wait for a time slice of it, which no model of messages knows of.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,9 +40,11 @@ WEAK, STRONG = "weak", "strong"
 _ROOT = Path(__file__).parent.parent
 _LIMIT = 120.0  # seconds that a job may take
 _MANY, _LARGE, _HIDES = 16, 65536, 4000  # messages, bytes, and iterations of a task that runs meanwhile
+_SMALL, _SOME = 8, 4096  # bytes
+_ROW = 64 * 8  # bytes of a message of the stencil
 _GRAINS = (25, 100, 200, 400, 800, 1600, 3200, 6400)
 _LONGEST = 20_000  # iterations of a task, beside which nothing else weighs
-_CHECKED = (800, 3200, 12_800)
+_FITTED, _CHECKED = 400, (800, 1600, 3200, 6400, 12_800)
 NODES = (1, 4, 16, 64, 256, 1024, 4096)
 _TASK, _SIDE, _STRONG = 20e-6, 32, 128  # seconds of a tile's task; elements and tiles along an axis
 
@@ -62,25 +66,27 @@ def run(context: Context) -> None:
         if stencil is not None:
             commands[HAND_C] = [stencil]
         grains = _GRAINS[::3] if context.quick else _GRAINS
-        cases = [f"exchange:0:{_HIDES}:1000", f"exchange:{_MANY}:{_HIDES}:500", "pingpong:8:0:3000"]
+        cases = [f"exchange:0:{_HIDES}:1000", f"exchange:{_MANY}:{_HIDES}:500", f"pingpong:{_SMALL}:0:3000"]
         cases += [f"pingpong:{_LARGE}:0:300", f"flood:{_MANY}:0:1000"]
-        cases += [_stencil(rows, grain) for rows in (2, 8) for grain in (*grains, *_CHECKED, _LONGEST)]
-        alone = [_stencil(8, grain) for grain in _CHECKED]
-        # A rank that waits polls: where ranks share a core, a message may take as long as a time slice.
-        crowded = [_stencil(8, grain, most=20) for grain in _CHECKED] if len(usable_cores()) < 4 else alone
+        grains = sorted({*grains, _FITTED, *_CHECKED})
+        cases += [_stencil(rows, grain) for rows in (2, 8) for grain in (*grains, _LONGEST)]
+        beside = [f"halo:{nbytes}:{_HIDES}:1000" for nbytes in (_SMALL, _SOME)]
+        checked = [_stencil(8, grain) for grain in (_FITTED, *_CHECKED)]
+        sizes = [2, 4] if len(usable_cores()) >= 4 else [2]
         taken: dict[tuple[str, int], dict[str, list[float]]] = {}
         for _ in range(1 if context.quick else 3):
             for who, command in commands.items():
-                for size, own in ((2, cases), (1, alone), (4, crowded)):
+                those = {size: checked for size in (1, *sizes)}
+                those[2] = cases if who == HAND_C else [*cases, *beside]
+                for size, own in those.items():
                     found = taken.setdefault((who, size), {})
                     for case, samples in _measure([*launcher, "-n", str(size)], command, own).items():
                         found.setdefault(case, []).extend(samples)
     for who in commands:
         context.rows += _messages(who, taken[who, 2], grains)
     for who in (OURS_MPI, OURS_SHARED):
-        model = _fit(taken[who, 2])
-        context.rows += _compare(who, model, taken)
-    context.rows += _predict(_fit(taken[OURS_MPI, 2]))
+        context.rows += _compare(who, sizes, taken)
+    context.rows += _predict(_fit(taken[OURS_MPI, 2], taken[OURS_MPI, 1]))
 
 
 def _build(launcher: Sequence[str], directory: str) -> str | None:
@@ -92,8 +98,8 @@ def _build(launcher: Sequence[str], directory: str) -> str | None:
     return made
 
 
-def _stencil(rows: int, grain: int, most: int = 5000) -> str:
-    return f"stencil:{rows}:{grain}:{min(max(round(5000 / (2 + rows * grain / 1000)), 50), most)}"  # about 5 ms
+def _stencil(rows: int, grain: int) -> str:
+    return f"stencil:{rows}:{grain}:{max(round(5000 / (2 + rows * grain / 1000)), 50)}"  # about 5 ms
 
 
 def _measure(launcher: list[str], command: list[str], cases: list[str]) -> dict[str, list[float]]:
@@ -129,13 +135,20 @@ def _messages(who: str, found: Mapping[str, list[float]], grains: Sequence[int])
         yield Row(MESSAGES, case, who, "ns", (crossing(grain_ns, grain_ns * rows / 2 / times),), HAND_C)
 
 
-def _fit(found: Mapping[str, Sequence[float]]) -> LogGP:
-    """Return the model with the measured costs of messages."""
-    o = max((_median(found, f"exchange:{_MANY}:") - _median(found, "exchange:0:")) / (2 * _MANY), 0.0)
-    small, large = _median(found, "pingpong:8:") / 2, _median(found, f"pingpong:{_LARGE}:") / 2
-    flood = _median(found, f"flood:{_MANY}:") / _MANY
-    us = LogGP(L=max(small - 2 * o, 0.0), o=o, g=flood, G=max(large - small, 0.0) / (_LARGE - 8))
-    return LogGP(us.L * 1e-6, us.o * 1e-6, us.g * 1e-6, us.G * 1e-6)
+def _fit(two: Mapping[str, Sequence[float]], one: Mapping[str, Sequence[float]]) -> LogGP:
+    """Return the model with the costs of messages, measured on two ranks, and with tasks measured on one.
+
+    The processor's part is what messages add to a step of the stencil, which hides the rest behind tasks (as in Culler,
+    Liu, Martin, Yoshikawa 1996). It has what turning from lane to lane costs there.
+    """
+    start = f"stencil:8:{_FITTED}:"
+    small, some = (_median(two, f"halo:{nbytes}:") for nbytes in (_SMALL, _SOME))
+    per_byte = max(some - small, 0.0) / 2 / (_SOME - _SMALL)
+    o = max((_median(two, start) - _median(one, start) / 2) / 2 - _ROW * per_byte, 0.0)
+    way, long_way = (_median(two, f"pingpong:{nbytes}:") / 2 for nbytes in (_SMALL, _LARGE))
+    wire = max((long_way - way) / (_LARGE - _SMALL) - 2 * per_byte, 0.0)
+    us = (max(way - 2 * o, 0.0), o, _median(two, f"flood:{_MANY}:") / _MANY, wire, per_byte)
+    return LogGP(*(each * 1e-6 for each in us))
 
 
 def rows_of(count: int) -> Record:
@@ -154,16 +167,17 @@ def rows_of(count: int) -> Record:
     return record
 
 
-def _compare(who: str, model: LogGP, taken: Mapping[tuple[str, int], Mapping[str, list[float]]]) -> Iterator[Row]:
-    """Yield predicted and measured times on 1, 2 and 4 ranks. The prediction uses the time of a task on one rank."""
-    cores = len(usable_cores())
+def _compare(
+    who: str, sizes: Sequence[int], taken: Mapping[tuple[str, int], Mapping[str, list[float]]]
+) -> Iterator[Row]:
+    """Yield predicted and measured times on some ranks. The prediction uses the time of a task on one rank."""
+    model = _fit(taken[who, 2], taken[who, 1])
     for grain in _CHECKED:
         start = f"stencil:8:{grain}:"
         task = _median(taken[who, 1], start) * 1e-6 / 8
-        for size in (1, 2, 4):
-            found = step_seconds(parts_of_grid((size, 1), rows_of(8), {"work": task})[:size], model) * 1e6
-            told = f", {size} ranks on {cores} cores" if size > cores else f", {size} rank{'s' * (size > 1)}"
-            case = f"8 tasks of {task * 1e6:.2g} us, {who.removeprefix('ostinato, ')}{told}"
+        for size in sizes:
+            found = step_seconds(parts_of_grid((size, 1), rows_of(8), {"work": task}), model) * 1e6
+            case = f"8 tasks of {task * 1e6:.2g} us, {who.removeprefix('ostinato, ')}, {size} ranks"
             samples = next(each for name, each in taken[who, size].items() if name.startswith(start))
             measured = statistics.median(samples)
             yield Row(PREDICTED, case, "predicted", "us a step", (found,), "measured")
@@ -189,7 +203,7 @@ def grid_of(tiles: int) -> Record:
 
 def _predict(model: LogGP) -> Iterator[Row]:
     """Yield predicted times of steps on up to 4096 nodes of one core each."""
-    network = LogGP(model.L + 2e-6, model.o, model.g, model.G + 1 / 12.5e9)
+    network = replace(model, L=model.L + 2e-6, G=model.G + 1 / 12.5e9)
     for nodes in NODES:
         side = round(nodes**0.5)
         for kind, tiles in ((WEAK, 4 * side), (STRONG, _STRONG)):

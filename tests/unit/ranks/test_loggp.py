@@ -15,6 +15,8 @@ def test_messages_take_what_the_model_says():
     assert step_seconds(ping, model) == pytest.approx((1 + 5 + 1 + 1 + 3) * 1e-6)
     hidden = [part._replace(before=20e-6) for part in ping]
     assert step_seconds(hidden, model) == pytest.approx((1 + 20 + 1 + 3) * 1e-6)
+    copied = LogGP(L=5e-6, o=1e-6, g=0.0, G=1e-9, O=2e-9)
+    assert step_seconds(ping, copied) == pytest.approx((1 + 2 + 5 + 1 + 1 + 2 + 3) * 1e-6)
     flood = [Part(((1, 8),) * 4, (), 0.0, 0.0), Part((), ((0, 8),) * 4, 0.0, 0.0)]
     assert step_seconds(flood, LogGP(L=0, o=1e-6, g=3e-6, G=0)) == pytest.approx(12e-6)
 
