@@ -1,8 +1,9 @@
 """A fleet of eight simulated hosts of eight devices beside others that spread the same candidates over a cluster.
 
 A candidate sleeps for 50 ms, and nothing is computed. So the devices' time that is lost is what each of them costs.
-All hosts are on this machine. With Ray each has 8 worker processes; where those alone keep the cores busy, hosts that
-only sleep (`sleeping_hosts`) show what is left: the caller, the agents, and the messages between them.
+All hosts are on this machine, so that their own work limits the share, too. With Ray each has 8 worker processes; hosts
+that only sleep (`sleeping_hosts`) show what the caller, the agents and the messages between them cost without workers.
+A plain process for each device, which sleeps as often and does nothing else, shows what the machine itself allows.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from benchmarks.peers import Absent
 
 BENCHMARK = "fleet"
 OURS, SLEEPING = "ostinato, fleet of Ray", "ostinato, hosts that only sleep"
+PLAIN = "a plain process for each device"
 RAY, RAY_TUNE, OPTUNA = "a task of Ray for each candidate", "Ray Tune", "Optuna, shared storage (a journal)"
 IDEAL, FROM_FIRST = "share of the devices' time that candidates take", "the same, from the first candidate on"
 START, HEAD = "from the call to the first candidate, s", "the caller, share of a core"
 HOSTS, DEVICES, SECONDS = 8, 8, 0.05
 FEW = 1  # candidate of each device for Ray Tune, which takes half a second for each trial here
 FEWER = 20  # the same for Optuna, whose processes all read what each of them writes
+_SLEEPS = "import sys, time; input(); [time.sleep(float(sys.argv[2])) for _ in range(int(sys.argv[1]))]"
 
 
 def run(context: Context) -> None:
@@ -84,6 +87,7 @@ def _measure(rounds: int, each: int) -> list[tuple[str, str, list[float]]]:
                 OURS: _search(on_ray, number * count, count),
                 SLEEPING: _search(sleeping, number * count, count),
                 RAY: naps(),
+                PLAIN: _plain(each),
             }
             for contestant, values in told.items() if number else ():  # the first round starts workers
                 for case, value in values.items():
@@ -113,6 +117,23 @@ def _search(tuner: ost.Tuner, first: int, count: int) -> dict[str, float]:
     start, end = min(span.begin for span in spans), max(span.end for span in spans)
     ideal = count * SECONDS / (HOSTS * DEVICES)
     return {IDEAL: ideal / end, FROM_FIRST: ideal / (end - start), START: start, HEAD: used / taken}
+
+
+def _plain(each: int) -> dict[str, float]:
+    """Have a process for each device sleep; they are started before."""
+    command = [sys.executable, "-S", "-c", _SLEEPS, str(each), str(SECONDS)]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(HOSTS * DEVICES)]
+    time.sleep(2)
+
+    def sleep() -> None:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.close()
+        for process in processes:
+            process.wait()
+
+    return {IDEAL: each * SECONDS / _timed(sleep)}
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -21,6 +21,7 @@ from benchmarks import (
     events,
     first_times,
     fixed_costs,
+    fleet,
     function_cost,
     graph_tuning,
     pays,
@@ -237,6 +238,17 @@ def _tuning(rows: Sequence[Row]) -> list[Target]:
     return found
 
 
+def _fleet(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """How busy a fleet keeps its devices, and what the caller does for that."""
+    at = fleet.BENCHMARK
+    if (at, fleet.IDEAL, fleet.OURS) not in median:
+        return []
+    return [
+        Target(f"fleet, {fleet.IDEAL}", median[at, fleet.IDEAL, fleet.OURS], 0.9, False, ""),
+        Target(f"fleet, {fleet.HEAD}", median[at, fleet.HEAD, fleet.OURS], 0.05, unit=""),
+    ]
+
+
 def _ranks(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
     """Compare the cost of messages with MPI, and predictions with measured times."""
     found = []
@@ -447,6 +459,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         + _before(rows)
         + _functions(rows)
         + _tuning(rows)
+        + _fleet(median)
         + _devices(median)
         + _streams(rows)
         + _pipeline(rows)

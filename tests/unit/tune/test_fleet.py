@@ -138,6 +138,24 @@ def test_devices_of_all_hosts_measure(fleet):
     assert report.environment["devices"].keys() == {"one/sim:a", "one/sim:b", "two/sim:a", "two/sim:b"}
 
 
+def test_a_host_reports_in_batches(fleet):
+    """Each exchange costs the caller time: leases come together, and so do outcomes while devices have work."""
+    answers = []
+
+    class Told(Wire):
+        def exchange(self, acknowledged, commands, seconds):
+            answer = super().exchange(acknowledged, commands, seconds)
+            if answer[1]:
+                answers.append([type(event).__name__ for _, event in answer[1]])
+            return answer
+
+    with tuner(fleet(Told("one")), "sim:a,sim:b,sim:c") as tune:
+        report = tune.tune("nap", naps(300))
+    assert statuses(report).keys() <= {"ok", "raced"}
+    assert answers[0] == ["Leased"] * 3
+    assert max(map(len, answers)) > 10
+
+
 def test_hosts_build_and_check(fleet, tmp_path):
     prepared = [ost.Candidate.call(f"{HERE}:twice", {"n": n}, prepare=f"{HERE}:prepare_double") for n in range(6)]
     command = ["sh", "-c", "cat {scratch}/built; test {ms} != 3 && echo OP:sum,TIME:{ms},WS:0"]

@@ -57,7 +57,10 @@ _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else 
 GATHER_SECONDS = 1.0
 """How long an exchange waits for more events: each exchange costs the caller about a millisecond."""
 
-_RESERVE_SECONDS = 0.15  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
+SHORT_GATHER_SECONDS = 0.1
+"""How long it waits where a device will soon have nothing to do."""
+
+_RESERVE_SECONDS = 0.25  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
 _LOOK_SECONDS = 0.1  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
@@ -97,10 +100,16 @@ class _Device:
     def __init__(self, worker: LeasedWorker) -> None:
         self.worker = worker
         self.jobs: deque[_Job] = deque()
+        self.measuring = 0  # jobs that the worker has
         self.pace = 0.0  # seconds that a candidate takes, about
         self.wanted = False  # the caller wants the lease
         self.holder: str | None = None  # what it was told of that
         self.lost = ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing to do."""
+        return not (self.jobs or self.measuring)
 
 
 class Agent:
@@ -140,6 +149,7 @@ class Agent:
         self._inbox, self._outbox = Inbox(), Outbox()
         self._commands: deque[Message] = deque()
         self._news = threading.Condition()
+        self._pressing = False  # an event waits that is no outcome, or that of a turn of the final
         self._heard = time.monotonic()
         self.closed = False
         self._reader, self._writer = os.pipe()
@@ -159,15 +169,23 @@ class Agent:
                 self._wake()
             self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
             if seconds:
-                self._news.wait_for(self.is_urgent, GATHER_SECONDS)
+                self._news.wait_for(lambda: self.is_urgent(0.0), SHORT_GATHER_SECONDS)
+                self._news.wait_for(lambda: self.is_urgent(SHORT_GATHER_SECONDS), GATHER_SECONDS)
             self._heard = time.monotonic()
+            self._pressing = False
             return self._inbox.last, list(self._outbox.waiting)
 
-    def is_urgent(self) -> bool:
-        """Whether the caller should hear of events at once: a device may have nothing to do soon."""
-        return self.closed or any(
-            len(device.jobs) * device.pace < _RESERVE_SECONDS for device in self._devices.values() if not device.lost
-        )
+    def is_urgent(self, gathered: float) -> bool:
+        """Whether the caller should hear of events now, of which the first has waited for so many seconds.
+
+        At once if no device has anything to do; after a short time if one has little.
+        """
+        if self.closed or self._pressing:
+            return True
+        devices = [device for device in self._devices.values() if device.worker.leased and not device.lost]
+        if gathered < SHORT_GATHER_SECONDS:
+            return all(device.idle for device in devices)
+        return any(len(device.jobs) * device.pace < _RESERVE_SECONDS for device in devices)
 
     def close(self) -> None:
         """End all that runs, and give the devices back."""
@@ -181,10 +199,13 @@ class Agent:
         with suppress(BlockingIOError, OSError):
             os.write(self._writer, b"w")
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, *events: Event, pressing: bool = True) -> None:
         with self._news:
-            self._outbox.put(event)
-            if len(self._outbox.waiting) == 1 or self.is_urgent():  # else an exchange would wait on
+            first = not self._outbox.waiting
+            for event in events:
+                self._outbox.put(event)
+            self._pressing |= pressing
+            if first or self.is_urgent(SHORT_GATHER_SECONDS):  # else an exchange would wait on
                 self._news.notify_all()
 
     def _serve(self) -> None:
@@ -282,6 +303,7 @@ class Agent:
     def _end(self) -> None:
         for device in self._devices.values():
             device.jobs.clear()
+            device.measuring = 0
         self._running.clear()
         self._to_build.clear()
         self._to_check.clear()
@@ -366,13 +388,16 @@ class Agent:
         return digest, modules
 
     def _lease(self) -> None:
+        told = []
         for device in self._devices.values():
             if not device.wanted or device.worker.leased or device.lost:
                 continue
             holder = device.worker.take_lease()
             if holder != device.holder:
                 device.holder = holder
-                self._tell(Leased(device.worker.name, holder))
+                told.append(Leased(device.worker.name, holder))
+        if told:  # all together: each exchange costs the caller time
+            self._tell(*told)
 
     def _advance(self) -> None:
         """Start what can be: checks, builds, measurements."""
@@ -399,6 +424,7 @@ class Agent:
                 self._tell(DeviceLost(worker.name, worker.lost))
             while (ready := self._next(device)) is not None:
                 device.jobs.remove(ready)
+                device.measuring += 1
                 self._measure(worker, ready)
 
     def _next(self, device: _Device) -> _Job | None:
@@ -434,6 +460,7 @@ class Agent:
             job = self._running.pop((id(task), ""), None)
             if job is None:
                 return
+            self._devices[job.start.device].measuring -= 1
             checks = self._verify is not None and isinstance(trial.candidate, Command) and task.what == "measure"
             if checks and outcome.status is Status.OK:
                 job.outcome = outcome
@@ -466,7 +493,8 @@ class Agent:
             self._built.discard(trial.candidate.id)
 
     def _tell_outcome(self, start: Start, outcome: Outcome, seconds: float) -> None:
-        self._tell(Finished(start.device, start.number, outcome, seconds, self._loop.now()))
+        event = Finished(start.device, start.number, outcome, seconds, self._loop.now())
+        self._tell(event, pressing=start.what == "final")
 
     def _returned(self, slot: Slot, tasks: list[Task], blamed: bool) -> None:
         for task in reversed(tasks):
@@ -481,7 +509,9 @@ class Agent:
             job.tries += blamed and task is tasks[0]
             if task.what == "check":
                 self._to_check.appendleft(job)
-            elif job.tries > _TRIES:
+                continue
+            self._devices[job.start.device].measuring -= 1
+            if job.tries > _TRIES:
                 died = "its worker died before it could begin, again and again"
                 self._report(job, Outcome(Status.CRASH, (), died), 0.0)
             else:

@@ -63,6 +63,7 @@ PATIENCE = 30.0
 _PAUSE = 0.05  # seconds between two tries to reach a host
 _HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
 _AHEAD_SECONDS, _MOST_AHEAD = 1.6, 256  # what a device has ahead, so that it need not wait for the caller
+_LEAST_AHEAD_SECONDS = 0.25  # the same when few candidates are left: as long as an exchange takes
 _PACE = 0.1  # seconds that a candidate takes, as long as nobody knows
 _OPENED_AT_ONCE = 32
 _TRIES = 3  # of a candidate that had begun on a host that was lost
@@ -280,7 +281,9 @@ class Host:
         with self._lock:
             events, self._events = self._events, []
         for event in events:
-            if isinstance(event, HostLostError):
+            if isinstance(event, Finished):
+                self._by_device[event.device].finished(event)
+            elif isinstance(event, HostLostError):
                 self.lost = self.lost or f"host {self.name} is lost: {event}"
                 for worker in self.workers:
                     worker.lose(self.lost)
@@ -292,6 +295,8 @@ class Host:
                 raise TuningError(f"host {self.name}: {event.why}")
             elif not isinstance(event, Ended):
                 self._by_device[event.device].told(event)
+        for worker in self.workers:
+            worker.set_pace()
 
 
 class RemoteWorker(LeasedWorker):
@@ -304,7 +309,8 @@ class RemoteWorker(LeasedWorker):
         self.measuring = {}
         self._sent: dict[int, Task] = {}
         self._numbers = itertools.count(1)
-        self._set_pace(_PACE)
+        self._pace = _PACE
+        self.set_pace()
         self._built = False  # candidates are built
 
     def move(self, host: Host, found: Found) -> None:
@@ -318,21 +324,24 @@ class RemoteWorker(LeasedWorker):
         self.lost = self._host.lost
         self._finished, self._returned = finished, returned
         self._sent.clear()
-        self._set_pace(_PACE)
+        self._pace = _PACE
+        self.set_pace()
         self._built = False
 
-    def told(self, event: Finished | Leased | DeviceLost) -> None:
-        """Take an event of this device."""
-        if isinstance(event, Leased):
-            if self._asked:
-                self._holder, self.leased = event.holder, not event.holder
-        elif isinstance(event, DeviceLost):
-            self.lose(event.why)
-        elif event.number in self._sent:  # else an earlier search asked for it
-            task = self._sent.pop(event.number)
-            self._set_pace(0.5 * (self._pace + event.seconds))
+    def finished(self, event: Finished) -> None:
+        """Take the outcome of a candidate; `set_pace` is to be called after the last of several."""
+        task = self._sent.pop(event.number, None)
+        if task is not None:  # else an earlier search asked for it
+            self._pace = 0.5 * (self._pace + event.seconds)
             ended = self._host.moment_of(event)
             self._finished(self, task, event.outcome, ended - event.seconds, ended)
+
+    def told(self, event: Leased | DeviceLost) -> None:
+        """Take another event of this device."""
+        if isinstance(event, DeviceLost):
+            self.lose(event.why)
+        elif self._asked:
+            self._holder, self.leased = event.holder, not event.holder
 
     def lose(self, why: str, *, blames: bool = True) -> None:
         """Give back what was sent: what had begun three times at most, unless it cannot be why the host is lost."""
@@ -359,9 +368,11 @@ class RemoteWorker(LeasedWorker):
         ahead = self._ahead + self._builds if self._built else self._ahead
         return self.leased and not self.lost and len(self._sent) < min(most, ahead)
 
-    def _set_pace(self, pace: float) -> None:
-        self._pace = pace
+    def set_pace(self) -> None:
+        """Set how much work the device has ahead, where candidates take as long as lately."""
+        pace = self._pace
         self._ahead = min(_MOST_AHEAD, 1 + math.ceil(_AHEAD_SECONDS / max(pace, 1e-6)))
+        self.least_ahead = min(_MOST_AHEAD, 1 + math.ceil(_LEAST_AHEAD_SECONDS / max(pace, 1e-6)))
 
     def start(self, task: Task) -> None:
         number, candidate = next(self._numbers), task.trial.candidate

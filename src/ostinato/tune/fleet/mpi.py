@@ -215,6 +215,7 @@ class Follower:
         if answer[1]:
             self._first = min(self._first, now)
             end = self._first + GATHER_SECONDS
-        if self._agent is None or answer[0] == CLOSED or now >= end or (answer[1] and self._agent.is_urgent()):
+        urgent = self._agent is not None and answer[1] and self._agent.is_urgent(now - self._first)
+        if self._agent is None or answer[0] == CLOSED or now >= end or urgent:
             self._poll = None
             self._world.send((number, answer), 0, _TO_CALLER)

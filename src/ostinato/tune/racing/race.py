@@ -36,6 +36,7 @@ class Speeds:
 
     def __init__(self) -> None:
         self._references: dict[str, list[_Reference]] = {}
+        self._places: dict[str, Place] = {}  # of each device, now
         self._scales: dict[Place, tuple[float, float] | None] = {}
 
     def add_reference(self, device: str, samples: Sequence[float]) -> None:
@@ -44,10 +45,14 @@ class Speeds:
         low, high = interval(ordered)
         self._scales.pop(self.place(device), None)  # of all places, this is the one that the reference ends
         self._references.setdefault(device, []).append(_Reference(low, median(ordered), high))
+        self._places.pop(device, None)
 
     def place(self, device: str) -> Place:
         """Return where a measurement on a device belongs that is made now."""
-        return Place(device, len(self._references.get(device, ())))
+        place = self._places.get(device)
+        if place is None:
+            place = self._places[device] = Place(device, len(self._references.get(device, ())))
+        return place
 
     def factor(self, place: Place) -> float:
         """Return how many times slower a place is than the fastest device; 1 if no reference was measured there."""

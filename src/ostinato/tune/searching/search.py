@@ -134,7 +134,6 @@ class Rounds:
 _TRIES = 3  # of a candidate whose worker went away before it began
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
 _PULLS, _PULLS_EACH = 256, 8  # candidates that are taken up between two looks at what has arrived; for each device
-_LEAST_AHEAD = 2  # candidates that a device may have, also when few are left
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
 _WARN_SECONDS = 2.0  # without any device
 _COMMIT_SECONDS = 0.02
@@ -348,29 +347,28 @@ class Search:
         if not self._trials.count(State.READY):
             return
         self._lease()
-        roomy = [worker for worker in self._workers if worker.leased]
-        while roomy and (ready := self._trials.count(State.READY)):
+        leased = [worker for worker in self._workers if worker.leased]
+        for worker in leased:
             # No worker has so many candidates ahead that others have none, now or at the end of the search.
-            half = (ready + self._running) // (2 * len(self._workers))
-            share = min(ready // len(roomy) + 1, max(half, _LEAST_AHEAD))
-            roomy = [worker for worker in roomy if self._feed(worker, share)]
+            left = self._trials.count(State.READY) + self._running
+            fair, half = -(-left // len(leased)), left // (2 * len(self._workers))
+            self._feed(worker, min(fair, max(half, worker.least_ahead)))
 
-    def _feed(self, worker: LeasedWorker, share: int) -> bool:
-        """Give a device something to do; return whether it took it."""
-        if not self._trials.count(State.READY):
-            return False
-        reference = self._reference.due(worker.name)
-        # The reference may be a command where the next is a call, which could be sent ahead.
-        following = reference or self._trials.first(State.READY)
-        if not worker.room(isinstance(following.candidate, Call), share):
-            return False
-        self._reference.began(worker.name, reference=reference is not None)
-        if reference is not None:
-            self._start(worker, self._tasks.measure(reference, worker, None, "anchor"))
-        else:
-            bound = self._race.bound(worker.name)
-            self._start(worker, self._tasks.measure(self._trials.start(State.READY), worker, bound, "measure"))
-        return True
+    def _feed(self, worker: LeasedWorker, share: int) -> None:
+        """Give a device candidates as long as it takes more, and has fewer than `share`."""
+        bound = self._race.bound(worker.name)
+        while self._trials.count(State.READY):
+            reference = self._reference.due(worker.name)
+            # The reference may be a command where the next is a call, which could be sent ahead.
+            following = reference or self._trials.first(State.READY)
+            if not worker.room(isinstance(following.candidate, Call), share):
+                return
+            self._reference.began(worker.name, reference=reference is not None)
+            if reference is not None:
+                self._start(worker, self._tasks.measure(reference, worker, None, "anchor"))
+            else:
+                self._trials.move(following, Event.START)
+                self._start(worker, self._tasks.measure(following, worker, bound, "measure"))
 
     def _start(self, slot: Slot, task: Task) -> None:
         self._running += 1

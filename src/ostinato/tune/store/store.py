@@ -240,7 +240,7 @@ class Search:
             for result in results
         ]
         self._rows += rows
-        if phase == "screen" and all(row.status in _FINAL for row in rows):
+        if phase == "screen" and _FINAL.issuperset([row.status for row in rows]):
             self._answers[code] = rows
             self._used[candidate_id] = run
 

@@ -250,7 +250,7 @@ _START_SECONDS = 120.0
 _STARTS = 3
 _SWEEP_SECONDS = 1.0
 # Quick candidates are sent ahead, so that a worker need not wait for the loop: 32 of those that take less than 1 ms.
-_WINDOWS = ((0.001, 32), (0.005, 4))
+_WINDOWS = ((0.001, 32), (0.005, 4), (0.1, 2))
 
 
 @dataclass(eq=False)

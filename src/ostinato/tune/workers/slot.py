@@ -186,6 +186,9 @@ def _surroundings() -> object:
 class LeasedWorker(Slot):
     """A slot on a device: what runs there has the device to itself, as long as it is leased."""
 
+    least_ahead = 2
+    """Candidates that it may have, also when few are left."""
+
     def __init__(self, loop: Loop, device: Device, *, memory: int | None, allow: tuple[str, ...] | None = None) -> None:
         super().__init__(loop, device.name, environment=device.environment, memory=memory, allow=allow)
         self.device = device
