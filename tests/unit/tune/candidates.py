@@ -429,6 +429,12 @@ def napping(number):
     return lambda: time.sleep(0.002 + 0.0005 * min(number, 20))
 
 
+def slowed(number):
+    """Take as many times longer as the host says."""
+    slower = float(os.environ.get("OSTINATO_TEST_SLOWER", "1"))
+    return lambda: time.sleep(slower * (0.002 + 0.0005 * min(number, 20)))
+
+
 def prepare_double(n):
     return 2 * n
 

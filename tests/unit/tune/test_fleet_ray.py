@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import socket
 import subprocess
 import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 
 import ostinato as ost
+from support.ray_cluster import in_cluster
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
-
-TESTS = Path(__file__).parents[1]
-
-CLUSTER = """
-    import json, sys, threading
-    from collections import Counter
-    import ray
-    from ray.cluster_utils import Cluster
-    import ostinato as ost
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    cluster.wait_for_nodes()
-    naps = [ost.Candidate.call("tune.candidates:napping", {"number": n}) for n in range(COUNT)]
-    told = {}
-"""
-
-
-def in_cluster(script, count, tmp_path, **environment):
-    """Run a script in a process of its own, as Ray wants it, and return what it puts into `told`."""
-    whole = textwrap.dedent(CLUSTER).replace("COUNT", str(count)) + textwrap.dedent(script)
-    whole += "\nprint(json.dumps(told))\n"
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", whole],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TESTS), **environment},
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    return json.loads(ran.stdout.splitlines()[-1])
 
 
 def test_a_node_that_is_killed_costs_nothing(tmp_path):
