@@ -64,13 +64,19 @@ def _add(x: ost.ReadWrite):
     x += 1
 
 
-def test_tasks_and_graphs_complete_to_public_names_only():
-    def offered(thing):
-        return {name for name in dir(thing) if not name.startswith("_")}
+def offered(thing):
+    return {name for name in dir(thing) if not name.startswith("_")}
 
+
+def test_tasks_and_graphs_complete_to_public_names_only():
     assert offered(_add) == {"blocking", "launch_only", "name", "pure", "releases_gil", "variant", "variants"}
     methods = (
         "acquire arrive compile copy draw edge fill postcondition precondition release ring subgraph task to_dot tune "
         "until wait"
     )
     assert offered(ost.Graph()) == {*methods.split(), "edges", "infer", "ops", "param", "params"}
+
+
+def test_a_tuner_completes_to_public_names_only():
+    with ost.Tuner("sim:a", store=False) as tuner:
+        assert offered(tuner) == {"close", "tune"}

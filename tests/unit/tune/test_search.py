@@ -243,7 +243,7 @@ class LosesOne(Progress):
         assert self.tuner is not None
         if what == "final" and device.startswith(self._lost) and self._left:
             self._left -= 1
-            worker = next(worker for worker in self.tuner._workers if worker.name == device)
+            worker = next(worker for worker in self.tuner._searcher._workers if worker.name == device)
             for reaper in worker._reapers.values():
                 os.kill(reaper.pid, signal.SIGKILL)
 
@@ -296,8 +296,9 @@ def test_the_rest_of_the_compile_pool_goes_on_without_who_cannot_be_killed(tmp_p
         for n in range(50)
     ]
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
-        if len(tuner._builders) == 1:  # a host of one core
-            tuner._builders.append(Slot(tuner._loop, "build:1", environment={}, memory=None))
+        searcher = tuner._searcher
+        if len(searcher._builders) == 1:  # a host of one core
+            searcher._builders.append(Slot(searcher._loop, "build:1", environment={}, memory=None))
         first, *rest = tuner.tune("op", [dies, *others]).results
         assert (first.status, first.message) == ("device_lost", "processes 4711 cannot be killed")
         assert {result.status for result in rest} <= {"ok", "raced"}

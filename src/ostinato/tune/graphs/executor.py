@@ -24,7 +24,7 @@ from ostinato.tune.leases.opencl import opencl_device
 from ostinato.tune.outcome import Status
 from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.searching.tuner import Tuner
+from ostinato.tune.searching.tuner import Searcher
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
@@ -67,7 +67,7 @@ class Session:
     """What measuring several signatures shares: a device, and the worker process on it, started when needed.
 
     One processor measures everything, the first of `devices` that nobody has leased: neighbors on the same memory would
-    be measured too. With `fleet`, a tuner over many hosts, a processor of each host does. `init` is called once on the
+    be measured too. With `fleet`, a searcher over many hosts, one of each host does. `init` is called once on the
     thread that measures, as a machine calls its own; it keeps all measuring in this process. `accelerators` measure
     variants for other kinds of processors than CPUs, by kind.
     """
@@ -80,14 +80,14 @@ class Session:
         progress: Progress | bool | None = None,
         init: Callable[[], object] | None = None,
         accelerators: Mapping[str, UsableDevice] = MappingProxyType({}),
-        fleet: Tuner | None = None,
+        fleet: Searcher | None = None,
     ) -> None:
         self._init = init
         self._accelerators = accelerators
         self._policy = policy or Policy()
         self._progress = listener(progress)
         self._devices = devices_named(devices)
-        self._tuner: Tuner | None = None
+        self._searcher: Searcher | None = None
         self._fleet = fleet
 
     @cached_property
@@ -138,27 +138,27 @@ class Session:
         if not signature.variants:
             raise Unsendable("it is no task")
 
-    def _worker(self) -> Tuner:
-        """Return the tuner whose worker measures; made when it is first asked for."""
+    def _worker(self) -> Searcher:
+        """Return the searcher whose worker measures; made when it is first asked for."""
         if self._fleet is not None:
             return self._fleet
-        if self._tuner is None:
+        if self._searcher is None:
             spare = spare_memory()
-            self._tuner = Tuner(
+            self._searcher = Searcher(
                 [self.device.name],
                 store=False,
                 memory=None if spare is None else max(1, int(spare * _OF_SPARE_MEMORY)),
                 policy=self._policy,
                 progress=self._progress,
             )
-        return self._tuner
+        return self._searcher
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._tuner is not None:
-            self._tuner.close()
+        if self._searcher is not None:
+            self._searcher.close()
 
 
 def _is_better(best: Result | None, default: Result | None) -> bool:

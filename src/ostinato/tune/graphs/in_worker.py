@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ostinato.tune.graphs.executor import Request
     from ostinato.tune.report.report import Report
-    from ostinato.tune.searching.tuner import Tuner
+    from ostinato.tune.searching.tuner import Searcher
 
 _WORKER = "ostinato.tune.graphs.in_worker"
 _SAID = {
@@ -37,10 +37,10 @@ _SAID = {
 """What becomes of variants by what is raised for them."""
 
 
-def measure_in_worker(request: Request, make_tuner: Callable[[], Tuner]) -> Report:
-    """Measure the variants in a worker process of a tuner, where a crash costs no more than the result.
+def measure_in_worker(request: Request, make_searcher: Callable[[], Searcher]) -> Report:
+    """Measure the variants in a worker process of a searcher, where a crash costs no more than the result.
 
-    Raise `Unsendable` if another process could not make the same of the signature; else the tuner is made.
+    Raise `Unsendable` if another process could not make the same of the signature; else the searcher is made.
     """
     signature = request.signature
     try:
@@ -56,15 +56,17 @@ def measure_in_worker(request: Request, make_tuner: Callable[[], Tuner]) -> Repo
         directory = scratch.directory("signature")
         payload.write(directory)
         default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
-        tuner = make_tuner()
+        searcher = make_searcher()
         kept = None
         if request.keeping is not None:
-            seconds, memory = tuner.limits
+            seconds, memory = searcher.limits
             kept = request.keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
             if kept.find(Trial(default)) is not None:
                 write_passed(directory)
-        search = partial(tuner.tune, signature.label, key=signature.key, default=default, verify=verify, data=directory)
-        if tuner.hosts and verify is not None and not Path(directory, _PASSED).exists():
+        search = partial(
+            searcher.tune, signature.label, key=signature.key, default=default, verify=verify, data=directory
+        )
+        if searcher.hosts and verify is not None and not Path(directory, _PASSED).exists():
             # Each host gets these files as they are now, and on each the default must be known to work.
             first = search(calls[:1], budget=dataclasses.replace(request.budget, candidates=None))
             if first.best is not None:

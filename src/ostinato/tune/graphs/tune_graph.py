@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
     from ostinato.tune.graphs.executor import Executor
-    from ostinato.tune.searching.tuner import Tuner
+    from ostinato.tune.searching.tuner import Searcher
 
 
 _LONGEST = 60
@@ -151,14 +151,14 @@ def tune_graph(
     found: dict[str, Report] = {}
     with ExitStack() as opened:
         hold_for = {kind: tuner_device(device) for kind, device in devices.items()}
-        tuner = None
+        searcher = None
         if fleet is not None:
-            tuner = opened.enter_context(_fleet(fleet, told))
-            if tuner.follows:
-                reports: Reports = tuner.receive()
+            searcher = opened.enter_context(_fleet(fleet, told))
+            if searcher.follows:
+                reports: Reports = searcher.receive()
                 return reports
-            hold_for[CPU] = tuner.devices[0]
-            measuring = partial(_session_of, tuner)
+            hold_for[CPU] = searcher.devices[0]
+            measuring = partial(_session_of, searcher)
         costs = CostStore(store, told.note, hold_for)
         opened.callback(costs.close)
         tuning = _Tuning(costs, rtol, limit, told)
@@ -183,8 +183,8 @@ def tune_graph(
             for signature in unknown:
                 found[signature.label] = tuning.measured(signature, executor)
         reports = Reports({signature.label: found[signature.label] for signature in signatures})
-        if tuner is not None:
-            tuner.publish(reports)
+        if searcher is not None:
+            searcher.publish(reports)
     return reports
 
 
@@ -309,18 +309,18 @@ def _session(
         yield session
 
 
-def _fleet(fleet: str, progress: Progress) -> Tuner:
-    """Return the tuner that measures on one processor of each host: others on the same memory would be in its way."""
-    from ostinato.tune.searching.tuner import Tuner
+def _fleet(fleet: str, progress: Progress) -> Searcher:
+    """Return what measures on one processor of each host: others on the same memory would be in its way."""
+    from ostinato.tune.searching.tuner import Searcher
 
-    return Tuner(OF_EACH_HOST, store=False, policy=POLICY, progress=progress, fleet=fleet)
+    return Searcher(OF_EACH_HOST, store=False, policy=POLICY, progress=progress, fleet=fleet)
 
 
 @contextlib.contextmanager
-def _session_of(tuner: Tuner, *about: object) -> Iterator[Executor]:
+def _session_of(searcher: Searcher, *about: object) -> Iterator[Executor]:
     from ostinato.tune.graphs.executor import Session
 
-    with Session(policy=POLICY, fleet=tuner) as session:
+    with Session(policy=POLICY, fleet=searcher) as session:
         yield session
 
 

@@ -92,7 +92,100 @@ class Tuner:
     ({'ms': 0.5}, 500000.0)
     """
 
-    _devices: Sequence[Device] = ()  # what `repr` shows where `__init__` failed
+    def __init__(
+        self,
+        devices: str | Sequence[str] = "all",
+        *,
+        store: str | os.PathLike[str] | Literal[False] | None = None,
+        timeout: float = 30.0,
+        memory: int | None = None,
+        policy: Policy | None = None,
+        progress: Progress | bool | None = None,
+        fleet: str | None = None,
+        env_allow: Sequence[str] | None = None,
+    ) -> None:
+        self._searcher = Searcher(
+            devices,
+            store=store,
+            timeout=timeout,
+            memory=memory,
+            policy=policy,
+            progress=progress,
+            fleet=fleet,
+            env_allow=env_allow,
+        )
+
+    def tune(
+        self,
+        op: str,
+        candidates: Iterable[Candidate] | Strategy,
+        *,
+        key: Mapping[str, Any] | None = None,
+        default: Candidate | None = None,
+        verify: str | Callable[..., object] | None = None,
+        budget: float | Budget | None = None,
+        anew: bool = False,
+        data: str | os.PathLike[str] | None = None,
+    ) -> Report:
+        """Measure candidates and return what was found.
+
+        Parameters
+        ----------
+        op
+            What is tuned: part of the key of every stored result, and what a callable's results are called.
+        candidates
+            The candidates, or a strategy of `ostinato.tune.strategies` that offers them. They are taken one by one,
+            so there may be more than memory holds.
+        key
+            The problem that they are measured on, such as its sizes: part of the key of every stored result.
+        default
+            One of the candidates: it is measured first, and wins unless another is faster beyond the noise.
+        verify
+            ``"package.module:check"``, called in the worker as ``check(outputs, key)``, where `outputs` is what the
+            timed callable returned, or for a command an `ostinato.tune.checking.CommandOutputs`. If it returns false
+            or raises, the candidate is a ``wrong_result``.
+        budget
+            Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
+        anew
+            Whether everything is measured, also what the store knows.
+        data
+            What a candidate's `setup` gets besides the key, as a second argument: the path of a file with the problem,
+            say. Not part of the key of stored results.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong; `default` is not among the candidates.
+        TuningError
+            If no worker can be started.
+        RuntimeError
+            After `close`, and in a forked child.
+        """
+        return self._searcher.tune(
+            op, candidates, key=key, default=default, verify=verify, budget=budget, anew=anew, data=data
+        )
+
+    def close(self) -> None:
+        """End the workers and close the store; once more does nothing."""
+        self._searcher.close()
+
+    def __enter__(self) -> Self:
+        self._searcher.check()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tuner {getattr(self, '_searcher', 'on no device')}>"  # also where `__init__` failed
+
+
+class Searcher:
+    """What a `Tuner` has: devices or a fleet, workers, the store, and one search after the other.
+
+    Arguments are those of `Tuner` and `Tuner.tune`.
+    """
+
     _closed = False
 
     def __init__(
@@ -153,43 +246,11 @@ class Tuner:
         data: str | os.PathLike[str] | None = None,
         known: Known | None = None,
     ) -> Report:
-        """Measure candidates and return what was found.
+        """Measure candidates, as `Tuner.tune` does.
 
-        Parameters
-        ----------
-        op
-            What is tuned: part of the key of every stored result, and what a callable's results are called.
-        candidates
-            The candidates, or a strategy of `ostinato.tune.strategies` that offers them. They are taken one by one,
-            so there may be more than memory holds.
-        key
-            The problem that they are measured on, such as its sizes: part of the key of every stored result.
-        default
-            One of the candidates: it is measured first, and wins unless another is faster beyond the noise.
-        verify
-            ``"package.module:check"``, called in the worker as ``check(outputs, key)``, where `outputs` is what the
-            timed callable returned, or for a command an `ostinato.tune.checking.CommandOutputs`. If it returns false
-            or raises, the candidate is a ``wrong_result``.
-        budget
-            Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
-        anew
-            Whether everything is measured, also what the store knows.
-        data
-            What a candidate's `setup` gets besides the key, as a second argument: the path of a file with the problem,
-            say. Not part of the key of stored results.
-        known
-            What answers for candidates, and is told of them, in place of this tuner's store.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong; `default` is not among the candidates.
-        TuningError
-            If no worker can be started.
-        RuntimeError
-            After `close`, and in a forked child.
+        `known` answers for candidates, and is told of them, in place of this searcher's store.
         """
-        self._check()
+        self.check()
         if not isinstance(op, str):
             raise TypeError(f"op must be a str, got {op!r}")
         if not op:
@@ -207,7 +268,7 @@ class Tuner:
         strategy = offers(candidates, default)
         path = None if data is None else os.fspath(data)
         with self._alone():
-            self._check()
+            self.check()
             if self._follower is not None:
                 return self._follower.report()
             try:
@@ -345,22 +406,23 @@ class Tuner:
             finally:
                 self._thread = 0
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `RuntimeError` if it cannot be used: it is closed, or of a parent process."""
         if self._process != os.getpid():
             raise RuntimeError("this tuner was made before a fork; make another in the child")
         if self._closed:
             raise RuntimeError("this tuner is closed")
 
     def __enter__(self) -> Self:
-        self._check()
+        self.check()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         names = ", ".join(device.name for device in self._devices)
-        return f"<Tuner on {names or 'no device'}{', closed' if self._closed else ''}>"
+        return f"on {names or 'no device'}{', closed' if self._closed else ''}"
 
 
 def run_search(
