@@ -7,6 +7,7 @@ import pickle
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,11 +37,11 @@ def connect(address: str) -> list[NodeEndpoint]:
     Raises
     ------
     ImportError
-        Ray is not installed.
+        Ray is not installed, or for ``"ray://host:port"`` its client.
     TuningError
         There is no such cluster.
     """
-    ray = _import_ray()
+    ray = _import_ray(address)
     if not ray.is_initialized():
         named = os.environ.get("RAY_ADDRESS") if address == "ray" else address
         address = named or _find_running()
@@ -81,11 +82,16 @@ def _check_port(address: str) -> None:
         socket.create_connection((parts.hostname, parts.port), timeout=_CONNECT_SECONDS).close()
 
 
-def _import_ray() -> Any:
+def _import_ray(address: str) -> Any:
     try:
         import ray
+
+        if address.startswith("ray://"):
+            import_module("grpc")  # of the extra "client" of Ray
     except ImportError as error:
-        raise ImportError(f"fleet='ray' needs Ray: pip install 'ostinato[ray]' ({error})") from error
+        raise ImportError(
+            f"fleet={address!r} needs Ray with its client: pip install 'ostinato[ray]' ({error})"
+        ) from error
     return ray
 
 
