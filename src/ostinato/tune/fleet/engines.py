@@ -48,6 +48,8 @@ def _engine(name: str, fleet: str) -> Callable[[str], Sequence[Endpoint]]:
     others = {each.name: each for each in entry_points(group="ostinato.fleets")}
     if name not in others:
         known = ", ".join(repr(each) for each in (*_OURS, "mpi", *others))
-        raise ValueError(f"fleet must be one of {known}, or such a name with an address, got {fleet!r}")
+        raise ValueError(
+            f"fleet must be one of {known}, or a name with an address such as 'ray://host:10001', got {fleet!r}"
+        )
     loaded: Callable[[str], Sequence[Endpoint]] = others[name].load()
     return loaded
