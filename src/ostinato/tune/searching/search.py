@@ -347,11 +347,13 @@ class Search:
         if not self._trials.count(State.READY):
             return
         self._lease()
-        leased = [worker for worker in self._workers if worker.leased]
-        for worker in leased:
+        usable = [worker for worker in self._workers if not worker.lost]
+        for worker in usable:
+            if not worker.leased:  # it may be soon: its share is kept for it
+                continue
             # No worker has so many candidates ahead that others have none, now or at the end of the search.
             left = self._trials.count(State.READY) + self._running
-            fair, half = -(-left // len(leased)), left // (2 * len(self._workers))
+            fair, half = -(-left // len(usable)), left // (2 * len(self._workers))
             self._feed(worker, min(fair, max(half, worker.least_ahead)))
 
     def _feed(self, worker: LeasedWorker, share: int) -> None:
