@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import DeviceError, TuningError
-from ostinato.ranks.launch import import_mpi
 from ostinato.tune.fleet.agent import GATHER_SECONDS, Agent, Found, Settings
 from ostinato.tune.fleet.host import Endpoint, Fleet, LocalEndpoint
 from ostinato.tune.fleet.joining import HostLostError, UnreachableError
@@ -28,6 +27,8 @@ class World:
     """The ranks of ``COMM_WORLD``, in a communicator of a tuner's own; one thread at a time is in MPI."""
 
     def __init__(self) -> None:
+        from ostinato.ranks.launch import import_mpi  # the core and NumPy, which a tuner does not need
+
         MPI = import_mpi()
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise TuningError(
