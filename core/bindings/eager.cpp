@@ -413,21 +413,20 @@ void bind_eager(nb::module_& module) {
     module.def(
         "prepare_calls",
         [](const nb::object& recording, const nb::object& ndarray, const nb::tuple& plain) {
-            const auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
             known.recording = recording.inc_ref().ptr();
             known.ndarray = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
             known.plain.clear();
             for (nb::handle type : plain)
                 known.plain.push_back(reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()));
-            known.at_once = name("modes_at_once");
-            known.modes_by_name = name("modes_by_name");
-            known.function = name("function");
-            known.calls = name("calls");
-            known.dtype = name("dtype");
-            known.view = name("view");
-            known.setflags = name("setflags");
-            known.call = name("_call");
-            known.failed = name("_failed");
+            known.at_once = PyUnicode_InternFromString("modes_at_once");
+            known.modes_by_name = PyUnicode_InternFromString("modes_by_name");
+            known.function = PyUnicode_InternFromString("function");
+            known.calls = PyUnicode_InternFromString("calls");
+            known.dtype = PyUnicode_InternFromString("dtype");
+            known.view = PyUnicode_InternFromString("view");
+            known.setflags = PyUnicode_InternFromString("setflags");
+            known.call = PyUnicode_InternFromString("_call");
+            known.failed = PyUnicode_InternFromString("_failed");
         },
         "recording"_a, "ndarray"_a, "plain"_a, "Say what calls outside captures look for; before the first of them.");
     module.attr("call_task") = of_any_object(kTask);

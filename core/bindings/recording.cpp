@@ -1,6 +1,5 @@
-// Calls that are recorded, as far as there is nothing to be said about them: their arguments are arrays that were
-// recorded before, new views of arrays that the capture holds, numbers, plain values. All other calls are left to
-// Python.
+// Records common calls: each argument is an array that was recorded before, a new view of an array that the capture
+// holds, a number, or a plain value. Python records all other calls.
 #include "bindings/recording.h"
 
 #include <Python.h>
@@ -107,7 +106,7 @@ nb::object get(nb::handle object, PyObject* name) {
 // Python's collector does not look into arrays, so it need not look into what has nothing else.
 void spare_collector(PyObject* object) { PyObject_GC_UnTrack(object); }
 
-// The operands that exist, by what the user passed, which they keep alive, and by access.
+// Finds the operand that was made for an object and an access. An operand keeps its object alive.
 class Operands {
 public:
     struct Found {
@@ -440,7 +439,6 @@ void bind_recording(nb::module_& module) {
         "prepare_recording",
         [](const nb::object& operand, const nb::object& op, const nb::object& native_call,
            const nb::object& python_call, const nb::tuple& plain, const nb::object& site_of) {
-            const auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
             classes.operand = {operand, {"value", "array", "ring", "mode"}};
             classes.op = {op, {"graph", "index", "name", "call_site", "body", "operands", "on", "priority"}};
             classes.native_call = {native_call, {"task", "args"}};
@@ -448,15 +446,15 @@ void bind_recording(nb::module_& module) {
             classes.plain = entries_of(plain);
             plain.inc_ref();
             classes.site_of = site_of.inc_ref().ptr();
-            classes.array = name("array");
-            classes.ring = name("ring");
-            classes.views = name("views");
-            classes.plain_form = name("plain_form");
-            classes.name = name("name");
-            classes.last_instruction = name("f_lasti");
-            classes.calls = name("calls");
-            classes.flags = name("flags");
-            classes.writeable = name("writeable");
+            classes.array = PyUnicode_InternFromString("array");
+            classes.ring = PyUnicode_InternFromString("ring");
+            classes.views = PyUnicode_InternFromString("views");
+            classes.plain_form = PyUnicode_InternFromString("plain_form");
+            classes.name = PyUnicode_InternFromString("name");
+            classes.last_instruction = PyUnicode_InternFromString("f_lasti");
+            classes.calls = PyUnicode_InternFromString("calls");
+            classes.flags = PyUnicode_InternFromString("flags");
+            classes.writeable = PyUnicode_InternFromString("writeable");
             classes.nothing = PyTuple_New(0);
             classes.zero = PyLong_FromLong(0);
             for (std::size_t mode = 0; mode < classes.modes.size(); ++mode)

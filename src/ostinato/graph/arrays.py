@@ -70,6 +70,13 @@ def memory_of(array: Array) -> str:
     return HOST if allocation is None else allocation.device.name
 
 
+def root_of(array: Array) -> Array:
+    """Return the array that an array is a view of; an array that is no view itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def _from_dlpack(obj: Any) -> Array:
     if obj.__dlpack_device__()[0] not in _DLPACK_HOST:
         raise _device_error(obj)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ostinato.errors import GraphError, TaskError, TracerError
 from ostinato.graph.access import check_plain, variables_of
-from ostinato.graph.arrays import WRITE, Array
+from ostinato.graph.arrays import WRITE, Array, root_of
 from ostinato.graph.context import Guard, Recording, current, functions, is_of_libraries, recording
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import After, Op
@@ -475,17 +475,17 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
 def _find_carried(graph: Graph, guard: Guard, given: Iterable[Array]) -> tuple[Op, Array] | None:
     """Return an op that reads an array which the function has made, before the step writes to it, and the array.
 
-    A plain loop would make a new array in every step. The function has made what was not `given`, and what nobody
-    but the recording refers to, now that it has returned.
+    A plain loop would make a new array in every step. An array was made by the function if it was not `given`, and if
+    only the recording refers to it after the function has returned.
     """
-    known = {id(_root_of(array)) for array in given}
+    known = {id(root_of(array)) for array in given}
     others = {key for key, array in guard.arrays.items() if not isinstance(array.base, np.ndarray)} - known
     made = _made_by_function(graph, guard, others) if others else {}
     first: dict[int, tuple[Op, bool]] = {}
     written: set[int] = set()
     for op in graph.ops if made else ():
         for operand in op.operands:
-            key = 0 if operand.array is None else id(_root_of(operand.array))
+            key = 0 if operand.array is None else id(root_of(operand.array))
             if key in made:
                 first.setdefault(key, (op, operand.mode != WRITE))
                 if operand.mode & WRITE:
@@ -508,17 +508,11 @@ def _made_by_function(graph: Graph, guard: Guard, roots: set[int]) -> dict[int, 
     looking, *counts = [sys.getrefcount(array) for array in arrays.values()]
     _, *looked_at = arrays.values()
     held = {
-        id(_root_of(array))
+        id(root_of(array))
         for array, count in zip(looked_at, counts, strict=True)
         if count > references[id(array)] + looking
     }
     return {key: arrays[key] for key in roots - held}
-
-
-def _root_of(array: Array) -> Array:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _is_other(now: object, value: object) -> bool:

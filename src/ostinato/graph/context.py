@@ -243,7 +243,7 @@ class Recording:
     them it belongs. A thread that captures may also replay a program: calls of that program's tasks are not the
     capture's.
 
-    `calls` records the calls that the core finds nothing to be said about; None: Python looks at all calls.
+    `calls` records common calls in the core; if it is None, Python records all calls.
     """
 
     __slots__ = ("asyncio_task", "calls", "ended", "function", "graph", "guard", "serving", "thread")

@@ -8,13 +8,11 @@ from functools import partial
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from ostinato.arguments import Runs, integer, priority_of
 from ostinato.devices.registry import address_of
 from ostinato.errors import GraphError
 from ostinato.graph.access import find_stream
-from ostinato.graph.arrays import READ, Array, Operand
+from ostinato.graph.arrays import READ, Array, Operand, root_of
 from ostinato.graph.body import Acquire, Await, Body, Postcondition, Precondition, Release, Until
 from ostinato.graph.context import Guard, user_frame
 from ostinato.graph.op import After, Op, Port, Source, check_target, source_of, sources_of
@@ -505,9 +503,7 @@ class Graph:
     def name_arrays(self, named: Iterable[tuple[str, Array]]) -> None:
         """Remember what variables call arrays, in pictures; views of a part have no name of their own."""
         for name, array in named:
-            root = array
-            while isinstance(root.base, np.ndarray):
-                root = root.base
+            root = root_of(array)
             if array.size == root.size:
                 place = address_of(root)
                 known = self.array_names.get(place, ())

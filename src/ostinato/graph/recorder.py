@@ -50,8 +50,8 @@ class Recorder:
 
     `group` are the ranks that messages go between, or that arrays are spread over; None where there are none.
 
-    `calls` records the calls of which there is nothing to be said, and has the operands that exist, by what the user
-    passed, which the operands keep alive. `graph` is the graph, `ops` its ops.
+    `calls` records common calls without Python. It also finds the operand that was made for an array when the user
+    passed the array before. `graph` is the graph, `ops` its ops.
     """
 
     __slots__ = ("_arrays", "_rings", "_tokens", "calls", "group", "guard", "params")

@@ -18,7 +18,7 @@ from ostinato.compiler.ir import Edges
 from ostinato.compiler.wording import size
 from ostinato.devices.registry import address_of
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import READ, WRITE, Operand
+from ostinato.graph.arrays import READ, WRITE, Operand, root_of
 from ostinato.graph.body import Copy, Nested
 from ostinato.text import counted, one_line
 from ostinato.view.page import disclosed, page, paragraphs, picture, table
@@ -57,7 +57,7 @@ class ArrayNames:
         if ring is not None:
             key = id(ring.ring)
         else:
-            key = ("array", address_of(_root(arrays[0]))) if arrays else ("token", id(operand.value))
+            key = ("array", address_of(root_of(arrays[0]))) if arrays else ("token", id(operand.value))
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = self._new(operand)
@@ -66,7 +66,7 @@ class ArrayNames:
     def part(self, operand: Operand) -> str:
         """Return the name of the array of an operand, with the part that is used."""
         arrays = operand.arrays
-        return self.name(operand) + (_part(arrays[0], _root(arrays[0])) if arrays else "")
+        return self.name(operand) + (_part(arrays[0], root_of(arrays[0])) if arrays else "")
 
     def _new(self, operand: Operand) -> str:
         arrays = operand.arrays
@@ -74,7 +74,7 @@ class ArrayNames:
             name = self._numbered(type(operand.value).__name__)
             self.about[name] = "token"
             return name
-        roots = [_root(array) for array in arrays]
+        roots = [root_of(array) for array in arrays]
         names = [self._known.get(address_of(root), ()) for root in roots]
         about = f"{roots[0].dtype} {roots[0].shape}, {size(roots[0].nbytes)}"
         if operand.ring is not None:
@@ -89,12 +89,6 @@ class ArrayNames:
     def _numbered(self, kind: str) -> str:
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         return f"{kind} {self._numbers[kind]}"
-
-
-def _root(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _part(view: np.ndarray[Any, Any], root: np.ndarray[Any, Any]) -> str:

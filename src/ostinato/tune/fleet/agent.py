@@ -149,7 +149,7 @@ class Agent:
         self._inbox, self._outbox = Inbox(), Outbox()
         self._commands: deque[Message] = deque()
         self._news = threading.Condition()
-        self._pressing = False  # an event waits that is no outcome, or that of a turn of the final
+        self._pressing = False  # the caller should hear at once: of an event that is no outcome, or of a final
         self._heard = time.monotonic()
         self.closed = False
         self._reader, self._writer = os.pipe()
@@ -176,9 +176,9 @@ class Agent:
             return self._inbox.last, list(self._outbox.waiting)
 
     def is_urgent(self, gathered: float) -> bool:
-        """Whether the caller should hear of events now, of which the first has waited for so many seconds.
+        """Whether the caller should hear of events now; `gathered`: the seconds that the first event has waited.
 
-        At once if no device has anything to do; after a short time if one has little.
+        If no device has anything to do, it should hear at once. If one has little to do, it should after a short time.
         """
         if self.closed or self._pressing:
             return True

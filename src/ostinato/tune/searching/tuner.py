@@ -132,7 +132,7 @@ class Tuner:
         Parameters
         ----------
         op
-            What is tuned: part of the key of every stored result, and what a callable's results are called.
+            The name of what is tuned. It is part of the key of every stored result, and names the results of callables.
         candidates
             The candidates, or a strategy of `ostinato.tune.strategies` that offers them. They are taken one by one,
             so there may be more than memory holds.
@@ -147,10 +147,10 @@ class Tuner:
         budget
             Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
         anew
-            Whether everything is measured, also what the store knows.
+            Whether to measure all candidates. If it is false, results that the store has are not measured again.
         data
-            What a candidate's `setup` gets besides the key, as a second argument: the path of a file with the problem,
-            say. Not part of the key of stored results.
+            A path, such as that of a file with the problem. A candidate's `setup` gets it as its second argument, after
+            the key. It is not part of the key of stored results.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class Searcher:
     ) -> Report:
         """Measure candidates, as `Tuner.tune` does.
 
-        `known` answers for candidates, and is told of them, in place of this searcher's store.
+        If `known` is given, it is used instead of this searcher's store: results come from it and go to it.
         """
         self.check()
         if not isinstance(op, str):

@@ -13,6 +13,7 @@
 #include "bindings/arrays.h"
 #include "bindings/numpy.h"
 #include "dependences/regions.h"
+#include "operand_hash.h"
 
 namespace nb = nanobind;
 
@@ -22,16 +23,8 @@ namespace ostinato::passes {
 
 namespace {
 
-struct AddressHash {
-    std::size_t operator()(const void* object) const {
-        // Operands are made one after the other, and looked up so: four of them are neighbours in the table, too.
-        const uintptr_t address = reinterpret_cast<uintptr_t>(object);
-        return (address >> 6 & 3) | ((address >> 8) * 0x9e3779b97f4a7c15u >> 20) << 2;
-    }
-};
-
 // Numbers for Python objects by identity.
-using Identities = tsl::robin_map<const void*, int32_t, AddressHash>;
+using Identities = tsl::robin_map<const void*, int32_t, OperandHash>;
 
 uintptr_t address(nb::handle array) { return reinterpret_cast<uintptr_t>(fields_of(array.ptr()).data); }
 

@@ -15,6 +15,7 @@
 #include "at.h"
 #include "bindings/arrays.h"
 #include "bindings/numpy.h"
+#include "operand_hash.h"
 
 namespace nb = nanobind;
 
@@ -26,17 +27,9 @@ namespace {
 
 using Ints = Flat<int32_t>;
 
-struct ObjectHash {
-    std::size_t operator()(const PyObject* object) const {
-        // Operands are made one after the other, and looked up so: four of them are neighbours in the table, too.
-        const uintptr_t address = reinterpret_cast<uintptr_t>(object);
-        return (address >> 6 & 3) | ((address >> 8) * 0x9e3779b97f4a7c15u >> 20) << 2;
-    }
-};
-
 // By identity of objects that the nodes keep alive.
 template <class T>
-using ByObject = tsl::robin_map<PyObject*, T, ObjectHash>;
+using ByObject = tsl::robin_map<PyObject*, T, OperandHash>;
 
 struct Names {
     nb::str operands = nb::str("operands"), body = nb::str("body"), on = nb::str("on"), index = nb::str("index"),
