@@ -7,10 +7,9 @@ store. This module gives them what lies above them. What only compiling needs is
 from __future__ import annotations
 
 import functools
-import gc
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.arguments import Runs
@@ -18,6 +17,7 @@ from ostinato.compiler.target import MachineModel
 from ostinato.errors import GraphError
 from ostinato.graph.capture import StepFunction, bind_run_at_once, record_function
 from ostinato.graph.param import STEP
+from ostinato.process import without_collector
 from ostinato.text import brief
 
 if TYPE_CHECKING:
@@ -278,19 +278,22 @@ def tune_recorded(
     """
     if self.is_recording:
         raise GraphError("this graph is still being captured; tune it after the block")
-    from ostinato.tune.graphs.tune_graph import tune_graph
+    with ExitStack() as finding:
+        finding.enter_context(without_collector())  # until something is measured, which may take long
+        from ostinato.tune.graphs.tune_graph import tune_graph
 
-    _keep_calibrations()  # and no more: what runs programs is imported where something must be measured
-    return tune_graph(
-        self,
-        machine,
-        store=store,
-        budget=budget,
-        rtol=rtol,
-        everything=everything,
-        progress=progress,
-        fleet=fleet,
-    )
+        _keep_calibrations()  # and no more: what runs programs is imported where something must be measured
+        return tune_graph(
+            self,
+            machine,
+            store=store,
+            budget=budget,
+            rtol=rtol,
+            everything=everything,
+            progress=progress,
+            fleet=fleet,
+            before_measuring=finding.close,
+        )
 
 
 def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:
@@ -482,17 +485,12 @@ def _checked(ranks: Ranks) -> Ranks:
 
 @functools.cache
 def _import_compiler() -> Callable[..., Program]:
-    """Return what compiles graphs. All that an import makes stays, so the cycle collector would look at it in vain."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    """Return what compiles graphs."""
+    with without_collector():
         from ostinato.runtime.program import compile_graph
 
         wire()
         return compile_graph
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @functools.cache

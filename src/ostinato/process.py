@@ -1,9 +1,12 @@
-"""What Ostinato needs of its process: to be in the main interpreter, and to hear of its end."""
+"""What Ostinato needs of its process: to be in the main interpreter, to hear of its end, to pause its collector."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 
@@ -20,6 +23,18 @@ def refuse_others() -> None:
                 "use threads of the main interpreter, or processes"
             )
         return
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep Python's cycle collector off, where nearly all that is made stays: it would look through it in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 _PATIENCE = 2

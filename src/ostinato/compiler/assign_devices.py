@@ -12,14 +12,11 @@ import numpy as np
 
 from ostinato.compiler.ir import HOST, IntArray, Step, Target
 from ostinato.compiler.memories import Homes
-from ostinato.compiler.summary import Summary
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import format_reasons
-from ostinato.devices.registry import any_allocations
 from ostinato.devices.transfers import overlap
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import HOST as HOST_NAME
-from ostinato.graph.arrays import Array, memory_of
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.variant import CPU
 
@@ -27,19 +24,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
-
-
-def uses_devices(summary: Summary) -> bool:
-    """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
-    ops = summary.ops
-    bound = (ops[index].on for index in summary.bound.tolist())
-    if any(not str(getattr(on, "name", on)).startswith("cpu") for on in bound):
-        return True
-    if any(task.stream is not None for task in summary.tasks):
-        return True
-    return any_allocations() and any(
-        memory_of(array) != HOST_NAME for op in ops for each in op.operands for array in each.arrays
-    )
 
 
 def assign_devices(step: Step, target: Target) -> Step:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ostinato.compiler.ir import FloatArray, IntArray
 from ostinato.compiler.summary import Summary, summarize
 from ostinato.graph.body import Body, NativeCall, PythonCall
-from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 from ostinato.text import brief
 
@@ -170,6 +169,8 @@ def _identities(key: object) -> list[object]:
     """What ops know a key by: names by value, tasks by what is called in the end, ops by themselves."""
     if isinstance(key, str):
         return [key]
+    from ostinato.graph.kernel import Kernel  # here: most graphs have none
+
     if isinstance(key, Kernel):
         return [id(task) for task in key.compiled]
     return [id(getattr(key, "function", key))]

@@ -1,44 +1,9 @@
-"""What passes insert where a step uses devices: instances of allocations, and bodies of nodes."""
+"""Bodies of the nodes that passes insert where a step uses devices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-
-import numpy as np
-import numpy.typing as npt
-
-from ostinato.devices.registry import Reserved, address_of, bytes_at, view_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Inserted
-
-
-@dataclass(frozen=True, eq=False)
-class Instance:
-    """Memory away from an allocation's home for what ops use of it there.
-
-    Its addresses are made up: each plan allocates memory of its own for it.
-    """
-
-    memory: int  # Where it is: `HOST`, or the index of a device.
-    home: int  # Where the allocation is.
-    low: int  # The first byte that is used of the allocation.
-    high: int  # One more than the last.
-    reservation: Reserved = field(repr=False)  # The made-up addresses of all instances of a program.
-    offset: int  # Where its own begin among these.
-
-    @property
-    def base(self) -> int:
-        """The made-up address of the instance's first byte; there is no memory at it."""
-        return self.reservation.address + self.offset
-
-    def at(self, array: Array) -> Array:
-        """Return the array of this instance for an array at home."""
-        return view_of(self._bytes, address_of(array) - self.low, array.shape, array.dtype, array.strides)
-
-    @cached_property
-    def _bytes(self) -> npt.NDArray[np.uint8]:
-        return bytes_at(self.base, self.high - self.low, self.reservation)
 
 
 class InstanceCopy(Inserted):

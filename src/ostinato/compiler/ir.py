@@ -37,7 +37,8 @@ from ostinato.ranks.channels import NOTHING_IN_COMMON, Common
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.inserted import Fence, Instance
+    from ostinato.compiler.inserted import Fence
+    from ostinato.compiler.memories import Instance
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array, Operand
     from ostinato.graph.body import Body

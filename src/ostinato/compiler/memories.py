@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ostinato.compiler.inserted import Instance
+import numpy as np
+import numpy.typing as npt
+
 from ostinato.compiler.ir import HOST, Node
-from ostinato.devices.registry import Reserved
+from ostinato.devices.registry import Reserved, address_of, bytes_at, view_of
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array, Operand, memory_of
@@ -40,6 +44,34 @@ class Homes:
 
 
 _PAGE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """Memory away from an allocation's home for what ops use of it there.
+
+    Its addresses are made up: each plan allocates memory of its own for it.
+    """
+
+    memory: int  # Where it is: `HOST`, or the index of a device.
+    home: int  # Where the allocation is.
+    low: int  # The first byte that is used of the allocation.
+    high: int  # One more than the last.
+    reservation: Reserved = field(repr=False)  # The made-up addresses of all instances of a program.
+    offset: int  # Where its own begin among these.
+
+    @property
+    def base(self) -> int:
+        """The made-up address of the instance's first byte; there is no memory at it."""
+        return self.reservation.address + self.offset
+
+    def at(self, array: Array) -> Array:
+        """Return the array of this instance for an array at home."""
+        return view_of(self._bytes, address_of(array) - self.low, array.shape, array.dtype, array.strides)
+
+    @cached_property
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return bytes_at(self.base, self.high - self.low, self.reservation)
 
 
 class Instances:

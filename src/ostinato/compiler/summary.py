@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.graph.arrays import Operand
+from ostinato.devices.registry import any_allocations
+from ostinato.graph.arrays import HOST, Operand, memory_of
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.containers import PLAIN
 
@@ -57,3 +58,16 @@ class Summary(NamedTuple):
 def summarize(ops: tuple[Op, ...]) -> Summary:
     """Return the summary of nodes, whose indices are their positions."""
     return Summary(ops, *_core.passes.summarize(ops, (NativeCall, PythonCall), Operand, tuple(PLAIN)))
+
+
+def uses_devices(summary: Summary) -> bool:
+    """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
+    ops = summary.ops
+    bound = (ops[index].on for index in summary.bound.tolist())
+    if any(not str(getattr(on, "name", on)).startswith("cpu") for on in bound):
+        return True
+    if any(task.stream is not None for task in summary.tasks):
+        return True
+    return any_allocations() and any(
+        memory_of(array) != HOST for op in ops for each in op.operands for array in each.arrays
+    )

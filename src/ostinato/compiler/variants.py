@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.compiler.assign_devices import find_devices, uses_devices
+from ostinato.compiler.assign_devices import find_devices
 from ostinato.compiler.costs import Costed, DeviceCosts
 from ostinato.compiler.ir import HOST, Node
 from ostinato.compiler.mapping_estimate import MappingEstimate, MappingEstimator
-from ostinato.compiler.summary import summarize
+from ostinato.compiler.summary import summarize, uses_devices
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.wording import duration
 from ostinato.errors import GraphError

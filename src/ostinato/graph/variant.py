@@ -20,7 +20,6 @@ from ostinato.errors import GraphError
 from ostinato.graph.access import ACCESS, STREAM, Formal, signature_of
 from ostinato.graph.arrays import Operand
 from ostinato.graph.body import Body, NativeCall, PythonCall
-from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
 from ostinato.graph.param import Converted, Param
 from ostinato.graph.recorder import Recordable
@@ -177,7 +176,6 @@ KINDS = (CPU, *DEVICE_KINDS)
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-_KIND_OF = {Task: "python", NativeTask: "native", Kernel: "kernel"}
 
 
 class Declaration:
@@ -210,7 +208,7 @@ class Declaration:
         _check(task, implementation, passed)
         name = implementation.name if self._name is None else self._name
         if self._name is None and name == task.name:  # as a C function often has
-            name = f"{_KIND_OF[type(implementation)]} {name}"
+            name = f"{_kind_of(implementation)} {name}"
         variant = Variant(implementation, name, self._on, MappingProxyType(config), MappingProxyType(passed))
         default = held(task)[0]
         with _lock:
@@ -221,6 +219,12 @@ class Declaration:
                         f"{one_line(task.name)}: variant {variant.label!r} {which}; give another name= or config="
                     )
             task.variants_held = (*task.variants_held, variant)
+
+
+def _kind_of(task: Recordable) -> str:
+    if isinstance(task, Task):
+        return "python"
+    return "native" if isinstance(task, NativeTask) else "kernel"
 
 
 def _kind(on: object) -> str | None:

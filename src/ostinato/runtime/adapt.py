@@ -25,7 +25,6 @@ from ostinato.compiler.unroll import find_ring_period, unroll, why_not_unrolled
 from ostinato.compiler.wording import duration
 from ostinato.environment import cache_bytes
 from ostinato.runtime.calibrate import LEARNED, level_costs, remember_ops
-from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
 from ostinato.text import counted
 
@@ -507,6 +506,8 @@ class Learning:
 
     def _trace(self, seconds: float) -> Generator[Turn, Result, Costs]:
         """Learn what ops take."""
+        from ostinato.runtime.trace import durations  # here: short programs never get so far
+
         executable = self._engine.kept.executable
         costs = executable.step.costs
         most = min(_MOST_TRACED, 1 + _RECORDS // len(executable.step.nodes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from collections import deque
@@ -25,10 +26,9 @@ from ostinato.graph.body import Arrive, Await, Precondition
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
 from ostinato.runtime.outcome import MUST_NOT_WAIT, deliver, ended, outcome, wait_for_all
-from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.run import Unretrieved
-from ostinato.runtime.trace import gather_traces, make_trace, process_trace
 from ostinato.runtime.workers import report_at_end
+from ostinato.view.activity import is_observed
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing, Costs
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ostinato.graph.messages import Group
     from ostinato.graph.ring import Ring
     from ostinato.ranks.shared import SharedRuns
+    from ostinato.runtime.rebind import Rebinding
+    from ostinato.runtime.trace import ProcessTrace
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
@@ -233,6 +235,15 @@ class LoadedExecutable:
         self.lowered, self.values = cast("Lowered", None), cast(Values, None)
 
 
+def _process_trace() -> ProcessTrace | None:
+    """Return what traces the programs that are made now, if the environment of the process asks for it."""
+    if not (is_observed() and os.environ.get("OSTINATO_TRACE")):
+        return None
+    from ostinato.runtime.trace import process_trace
+
+    return process_trace()
+
+
 _CLOSED = "this program is closed"
 _numbers = itertools.count()
 
@@ -314,7 +325,7 @@ class Engine:
         self._lock = threading.RLock()  # rebind, close, and which executable is active
         self.retuning = threading.Lock()
         self.closed = self._ended = self.in_block = False
-        self.process_trace = process_trace()
+        self.process_trace = _process_trace()
         self._unsettled = False  # whether a retuning left something to be done
         self._find_plain()
         workers.engines.add(self)
@@ -438,6 +449,8 @@ class Engine:
 
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
+        from ostinato.runtime.trace import make_trace
+
         return make_trace(run, self.executable, self.workers)
 
     @property
@@ -454,6 +467,8 @@ class Engine:
         own = self.trace(run)
         if self.shared is None:
             return own
+        from ostinato.runtime.trace import gather_traces
+
         assert self.group is not None
         traffic = self.lowered.traffic
         return gather_traces(own, self.executable.step.nodes, self.group, traffic.channels() if traffic else ())
@@ -485,6 +500,8 @@ class Engine:
 
     def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Let other arrays stand for those captured; see `Program.rebind`."""
+        from ostinato.runtime.rebind import Rebinding, detach
+
         with self._lock:
             self.check_open()
             _ = self.rings  # which the ops will not know any more
@@ -578,6 +595,8 @@ class Engine:
         in_flight = self.unretrieved.in_flight()
         if not in_flight:
             return  # perhaps it was never compiled
+        from ostinato.runtime.rebind import detach
+
         explain = partial(ended, detach(self.executable))  # arrays end with their runs
         for run in in_flight:
             report_at_end(self.workers, run, explain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from ostinato.errors import ContractError, GraphError
 from ostinato.events.event import limit
 from ostinato.graph.context import functions, refuse_to_run
 from ostinato.graph.ring import Ring
+from ostinato.process import without_collector
 from ostinato.runtime.adapt import Adapter, why_it_stays
 from ostinato.runtime.arguments import (
     MOST_STEPS,
@@ -663,14 +663,8 @@ def _compile(
     threads = count_threads(machine.workers.cpus, lanes)
     if remembers and adapt:
         costing = partial(_cost_as_learned, costing)
-    # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collector():
         return Program(graph, machine, threads, costing, check_runs(runs), adapt, remembers, step_function)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _cost_as_learned(costing: Costing, summary: Summary) -> Costed:

@@ -27,7 +27,6 @@ from ostinato.graph.messages import Message
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.text import counted
-from ostinato.view.activity import is_observed
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable, Step
@@ -238,17 +237,10 @@ def _merged(runs: list[Trace]) -> Trace:
     return dataclasses.replace(runs[0], records=records, dropped=sum(trace.dropped for trace in runs))
 
 
-def process_trace() -> ProcessTrace | None:
-    """Return what traces the programs that are made now, if the environment of the process asks for it."""
-    return _asked_for() if is_observed() else None
-
-
 @functools.cache
-def _asked_for() -> ProcessTrace | None:
-    path = os.environ.get("OSTINATO_TRACE")
-    if not path:
-        return None
-    traced = ProcessTrace(path)
+def process_trace() -> ProcessTrace:
+    """Return what traces this process, whose environment asks for it."""
+    traced = ProcessTrace(os.environ["OSTINATO_TRACE"])
     atexit.register(traced.save)
     return traced
 

@@ -23,8 +23,8 @@ from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
-    from ostinato.compiler.inserted import Instance
     from ostinato.compiler.ir import Executable
+    from ostinato.compiler.memories import Instance
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
 

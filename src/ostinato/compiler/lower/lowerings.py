@@ -11,7 +11,6 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato._core import Kind
 from ostinato.compiler.inserted import InstanceCopy
-from ostinato.compiler.lower.host_transfers import host_transfer, words
 from ostinato.devices.transfers import plan_fill
 from ostinato.graph import body as bodies
 from ostinato.graph.access import STREAM
@@ -22,6 +21,7 @@ from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.devices import DeviceTables
+    from ostinato.compiler.lower.host_transfers import HostTransfer
     from ostinato.compiler.lower.tables import Tables
     from ostinato.compiler.summary import Summary
     from ostinato.devices.device import Device
@@ -121,19 +121,27 @@ class _Until(Lowering):
     kind_of_all = Kind.UNTIL
 
     def add(self, tables: Tables, op: Op, body: bodies.Until) -> None:
+        from ostinato.compiler.lower.host_transfers import words  # here: most graphs do not stop by a flag
+
         bits = _telling_bits(body.flag.arrays[0].dtype)
         tables.call(op.index, _core.builtin_task("until"))
         tables.add_words([body.every, len(bits), *words(bits)])
         tables.add_operands(op.index, op.operands)
 
 
+def _host_transfer(body: Copy | Fill) -> HostTransfer:
+    from ostinato.compiler.lower.host_transfers import host_transfer  # here: most graphs neither copy nor fill
+
+    return host_transfer(body)
+
+
 @lowering(Copy, Fill)
 class _Transfer(Lowering):
     def kind(self, body: Copy | Fill) -> Kind:
-        return Kind.PYTHON if host_transfer(body).native is None else Kind.NATIVE
+        return Kind.PYTHON if _host_transfer(body).native is None else Kind.NATIVE
 
     def add(self, tables: Tables, op: Op, body: Copy | Fill) -> None:
-        how = host_transfer(body)
+        how = _host_transfer(body)
         if isinstance(body, Fill) and isinstance(body.value, Param):
             tables.add_filled(body.value, body.target.arrays[0])
         if how.native is None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ostinato import _core
 from ostinato._core import Kind
-from ostinato.compiler.assign_devices import assign_devices, uses_devices
 from ostinato.compiler.costs import Costing, Costs, cost_by_estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
@@ -21,14 +20,7 @@ from ostinato.compiler.lower.tables import periods_of
 from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.operations import list_operations
 from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
-from ostinato.compiler.streams.assign_streams import (
-    add_stream_lanes,
-    assign_streams,
-    chain_steps,
-    isolate_streams,
-    order_fences,
-    split_host_lanes,
-)
+from ostinato.compiler.summary import uses_devices
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 from ostinato.graph.messages import Message
 
@@ -53,7 +45,9 @@ def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -
     step = stages.run(infer_dependences, flat)
     step = stages.run(choose_variants, step, target, costing)
     if uses_devices(step.summary):
+        from ostinato.compiler.assign_devices import assign_devices
         from ostinato.compiler.coherence.insert_copies import insert_copies
+        from ostinato.compiler.streams.assign_streams import assign_streams, chain_steps
         from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
 
         before = step
@@ -135,6 +129,8 @@ def place(step: Step, target: Target) -> Step:
         model=target.model,
     )
     if step.uses_devices:
+        from ostinato.compiler.streams.assign_streams import add_stream_lanes
+
         placement = add_stream_lanes(placement, step.streams.over(len(found.kinds)))
     return replace(step, placement=placement)
 
@@ -146,6 +142,8 @@ def order(step: Step, target: Target) -> Step:
         _keeping_messages_in_order(step), found.seconds, step.placement, found.priority, found.gil_bound, target.model
     )
     if step.uses_devices:
+        from ostinato.compiler.streams.assign_streams import order_fences
+
         in_order = order_fences(in_order, step.streams)
     placement, in_order = move_next_to_purpose(found.ordering, step.placement, in_order, found.idle, found.tells)
     return replace(step, placement=placement, order=in_order)
@@ -171,6 +169,8 @@ def split_lanes(step: Step) -> Step:
     found, placement, in_order = step.operations, step.placement, step.order
     streams = step.streams.over(len(found.kinds))
     if step.uses_devices:
+        from ostinato.compiler.streams.assign_streams import isolate_streams, split_host_lanes
+
         placement = isolate_streams(placement, streams)
     placement = split(found.ordering, placement, in_order, found.outside, found.idle, found.serial)
     if step.uses_devices:

@@ -132,9 +132,13 @@ def tune_graph(
     everything: bool = False,
     progress: Progress | bool | None = None,
     fleet: str | None = None,
+    before_measuring: Callable[[], None] = lambda: None,
     measuring: Callable[..., AbstractContextManager[Executor]] | None = None,
 ) -> Reports:
-    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` stands for `_session` in tests."""
+    """Measure the variants of a graph's ops; see `Graph.tune`.
+
+    `before_measuring` is called if the store does not know all. `measuring` stands for `_session` in tests.
+    """
     if fleet is not None and machine is not None:
         raise ValueError("machine must be None with fleet: the hosts of a fleet measure on their own processors")
     if not isinstance(everything, bool):
@@ -176,6 +180,7 @@ def tune_graph(
                 found[signature.label] = report
         found |= {signature.label: _cancelled(signature) for signature in unknown}
         if unknown and not limit.spent():
+            before_measuring()
             _check_process()
             costs.open()
             init = None if machine is None else machine.workers.prepare_caller

@@ -483,7 +483,8 @@ def test_the_trace_of_the_process_leaves_out_what_measures(
     double: Any, machine: ost.Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trace = traces.ProcessTrace(str(tmp_path / "trace.json"))
-    monkeypatch.setattr(traces, "_asked_for", lambda: trace)
+    monkeypatch.setenv("OSTINATO_TRACE", str(tmp_path / "trace.json"))
+    monkeypatch.setattr(traces, "process_trace", lambda: trace)
     graph = graph_of(double)
     graph.tune(machine, progress=False)
     trace.save()
