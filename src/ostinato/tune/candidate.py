@@ -10,15 +10,44 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from string import Formatter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ostinato.environment import get_include
 from ostinato.text import brief
 from ostinato.tune.policy import positive, whole
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property:
+        """That of Python 3.12, which takes no lock."""
+
+        def __init__(self, function):
+            self._function = function
+
+        def __set_name__(self, owner, name):
+            self._name = name
+
+        def __get__(self, instance, owner=None):
+            found = instance.__dict__[self._name] = self._function(instance)
+            return found
+
+
+def _new_encoder() -> Callable[[object], str]:
+    """Return what encodes as `json.JSONEncoder` does, which makes an encoder in C for each value."""
+    encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return encoder.encode
+    quote = json.encoder.encode_basestring_ascii
+    parts = make(None, encoder.default, quote, None, ":", ",", True, False, True)
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode = _new_encoder()
 
 
 def plain(value: object, what: str) -> Any:
@@ -61,7 +90,7 @@ def _plain(value: object, what: str) -> Any:
 
 def canonical(value: object) -> str:
     """Return the JSON of a plain value: sorted names, no spaces, so that equal values give equal texts."""
-    return _ENCODER.encode(value)
+    return _encode(value)
 
 
 def digest(value: object) -> str:

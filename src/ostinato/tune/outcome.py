@@ -44,6 +44,8 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
     """Its turn did not come, or was taken away: the budget was spent, or the search was interrupted."""
 
+    __hash__ = str.__hash__  # Enum's, which hashes a name, takes longer, and differs from that of an equal str
+
     @property
     def final(self) -> bool:
         """Whether measuring again would say the same: the store answers such a candidate from then on."""
@@ -54,7 +56,7 @@ MOST_PRINTED = 64 << 20
 """Bytes: a candidate that prints more is killed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: then making one, as each result of a search does, would take twice as long
 class OpOutcome:
     """What one op of a candidate came to; the attributes are those of `ostinato.tune.result.Result`."""
 
@@ -70,7 +72,7 @@ class OpOutcome:
         return type(self), attrgetter(*type(self).__match_args__)(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What one measurement of a candidate came to.
 

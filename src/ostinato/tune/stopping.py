@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections.abc import Sequence
 
 MOST_SAMPLES = 10_000
 """More say nothing new: the interval of so many is an eightieth of their standard deviation wide on either side."""
@@ -96,7 +97,7 @@ def _stake(below: int, n: int) -> float:
     return stake
 
 
-def cut(ordered: list[float], bound: float) -> bool:
+def cut(ordered: Sequence[float], bound: float) -> bool:
     """Return whether sorted samples say that their median is above a bound; may be asked after every sample.
 
     If it is not, the answer is yes after some sample with a probability of at most 1/20; and where the first samples
@@ -115,7 +116,7 @@ def hopeless(n: int) -> float:
     return _HOPELESS[min(n, len(_HOPELESS) - 1)]
 
 
-def upper(ordered: list[float]) -> float:
+def upper(ordered: Sequence[float]) -> float:
     """Return what the median of sorted samples is at most, in all but 1/128 of cases; infinity for one or two samples.
 
     Of fewer than seven samples the greatest, which in 1/2 ** n of cases is too low.
@@ -124,13 +125,13 @@ def upper(ordered: list[float]) -> float:
     return ordered[-max(_upper.get(n), 1)] if n > 2 else math.inf
 
 
-def median(ordered: list[float]) -> float:
+def median(ordered: Sequence[float]) -> float:
     """Return the median of sorted samples, of which there is at least one."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def interval(ordered: list[float]) -> tuple[float, float]:
+def interval(ordered: Sequence[float]) -> tuple[float, float]:
     """Return the confidence interval (95 %) of the median of sorted samples; the range, where they are fewer than six.
 
     Examples

@@ -148,16 +148,18 @@ class Trials:
 
     def move(self, trial: Trial, event: Event) -> None:
         """Tell a trial an event; one that returns is the next to be taken."""
-        following = TRANSITIONS.get((trial.state, event))
+        state = trial.state
+        following = _TABLE[state].get(event)
         if following is None:
-            raise IllegalTransition(f"a trial that is {trial.state.name.lower()} must not get the event {event.name}")
-        if trial.state in self._waiting:
-            del self._waiting[trial.state][trial]
+            raise IllegalTransition(f"a trial that is {state.name.lower()} must not get the event {event.name}")
+        if state in self._waiting:
+            del self._waiting[state][trial]
         trial.state = following
-        if following in self._waiting:
-            self._waiting[following][trial] = None
+        waiting = self._waiting.get(following)
+        if waiting is not None:
+            waiting[trial] = None
             if event is Event.RETURN:
-                self._waiting[following].move_to_end(trial, last=False)
+                waiting.move_to_end(trial, last=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ from ostinato.tune.fleet import engines, joining
 from ostinato.tune.fleet import host as hosts
 from ostinato.tune.fleet.host import LocalEndpoint, _told_apart
 from ostinato.tune.fleet.joining import HostLostError, UnreachableError
-from ostinato.tune.fleet.messages import Inbox, Outbox
+from ostinato.tune.fleet.messages import End, Ended, Inbox, Outbox
 from ostinato.tune.leases.processes import children
 from ostinato.tune.progress import Progress
 from ostinato.tune.workers.scratch import NoRoomError, Scratch
@@ -154,6 +154,25 @@ def test_a_host_reports_in_batches(fleet):
     assert statuses(report).keys() <= {"ok", "raced"}
     assert answers[0] == ["Leased"] * 3
     assert max(map(len, answers)) > 10
+
+
+def test_what_presses_is_told_after_an_exchange_whose_answer_nobody_reads(monkeypatch):
+    monkeypatch.setattr(agents, "SHORT_GATHER_SECONDS", 1e3)
+    monkeypatch.setattr(agents, "GATHER_SECONDS", 1e3)
+    agent = agents.Agent(agents.Settings(("sim:a",), None, None, (), os.getcwd()))
+    answers = []
+    poll = threading.Thread(target=lambda: answers.append(agent.exchange(0, [], 1e3)), daemon=True)
+    try:
+        agent.exchange(0, [(1, End())], 0.0)
+        end = time.monotonic() + DEADLINE
+        while not agent._outbox.waiting and time.monotonic() < end:
+            time.sleep(0.01)
+        agent.exchange(0, [], 0.0)
+        poll.start()
+        poll.join(DEADLINE)
+        assert answers == [(1, [(1, Ended())])]
+    finally:
+        agent.close()
 
 
 def test_hosts_build_and_check(fleet, tmp_path):

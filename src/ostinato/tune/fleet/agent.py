@@ -60,7 +60,7 @@ GATHER_SECONDS = 1.0
 SHORT_GATHER_SECONDS = 0.1
 """How long it waits where a device will soon have nothing to do."""
 
-_RESERVE_SECONDS = 0.25  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
+_RESERVE_SECONDS = 0.15  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
 _LOOK_SECONDS = 0.1  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
@@ -167,12 +167,12 @@ class Agent:
             if commands:
                 self._commands += self._inbox.take(commands)
                 self._wake()
-            self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
             if seconds:
+                self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
                 self._news.wait_for(lambda: self.is_urgent(0.0), SHORT_GATHER_SECONDS)
                 self._news.wait_for(lambda: self.is_urgent(SHORT_GATHER_SECONDS), GATHER_SECONDS)
-            self._heard = time.monotonic()
-            self._pressing = False
+                self._heard = time.monotonic()
+                self.answers()  # an exchange that does not wait may be one whose answer nobody reads
             return self._inbox.last, list(self._outbox.waiting)
 
     def is_urgent(self, gathered: float) -> bool:
@@ -186,6 +186,10 @@ class Agent:
         if gathered < SHORT_GATHER_SECONDS:
             return all(device.idle for device in devices)
         return any(len(device.jobs) * device.pace < _RESERVE_SECONDS for device in devices)
+
+    def answers(self) -> None:
+        """Note that the caller gets an answer with all events."""
+        self._pressing = False
 
     def close(self) -> None:
         """End all that runs, and give the devices back."""

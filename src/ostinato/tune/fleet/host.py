@@ -61,7 +61,7 @@ PATIENCE = 30.0
 """Seconds for which a search that has lost all hosts waits for one to come back."""
 
 _PAUSE = 0.05  # seconds between two tries to reach a host
-_HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
+_HOLD = 1.0  # seconds, at most, that the next exchange waits for the commands that events lead to, to carry them
 _AHEAD_SECONDS, _MOST_AHEAD = 1.6, 256  # what a device has ahead, so that it need not wait for the caller
 _LEAST_AHEAD_SECONDS = 0.25  # the same when few candidates are left: as long as an exchange takes
 _PACE = 0.1  # seconds that a candidate takes, as long as nobody knows
@@ -135,6 +135,7 @@ class Host:
         self._lock = threading.Lock()
         self._flushed = threading.Condition(self._lock)
         self._polling = True  # no exchange waits for commands to carry
+        self._ending = False  # no more events lead to commands
         self._inbox, self._outbox = Inbox(), Outbox()
         self._unsent: list[Message] = []  # commands that the outbox does not have yet
         self._told = 0  # the number of the last command that was sent at least once
@@ -162,19 +163,18 @@ class Host:
         """Begin a search, whose events are read in a loop."""
         if self.lost:
             return
-        self._loop, self._due = loop, False
+        self._loop, self._due, self._ending = loop, False, False
         loop.watch(self._reader, self._arrived)
-        self.send(search)
-        with self._lock:
-            self._post()  # the first exchange carries it
         self._thread = threading.Thread(target=self._listen, name=f"ostinato fleet {self.name}", daemon=True)
-        self._thread.start()
+        self.send(search)  # the first exchange carries it, and the first orders
 
     def end(self) -> None:
         """End the search, and wait until nothing of it is left there."""
         if self._thread is None:
             return
         self.send(End())
+        with self._lock:
+            self._ending = True
         self.flush()
         self._thread.join()
         self._thread = None
@@ -186,9 +186,17 @@ class Host:
             self._loop.forget(self._reader)
         self._loop = None
 
+    @property
+    def reports(self) -> bool:
+        """Whether it has reported, and the exchange that carries commands there has not begun yet."""
+        return not self._polling
+
     def send(self, command: Message) -> None:
         """Send a command before the loop waits the next time."""
         self._unsent.append(command)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
         if not self._due and self._loop is not None:
             self._due = True
             self._loop.before_waiting(self.flush)
@@ -198,6 +206,9 @@ class Host:
         self._due = False
         with self._lock:
             self._post()
+            if self._thread is not None and self._thread.ident is None:
+                self._thread.start()
+                return
             if not self._polling:
                 self._flushed.notify()
                 return
@@ -208,14 +219,13 @@ class Host:
             acknowledged = self._inbox.last
         self.endpoint.tell(acknowledged, new)
 
-    def moment_of(self, event: Finished) -> float:
-        """Return when something ended by the clock of this process.
+    def moment_of(self, event: Finished, now: float) -> float:
+        """Return when something ended by the clock of this process, which says `now`.
 
         Clocks of hosts have nothing in common. The event that arrived soonest after its end tells the difference.
         """
-        now = time.monotonic()
         self._behind = min(self._behind, now - event.ended)
-        return min(now, event.ended + self._behind)
+        return event.ended + self._behind
 
     def _post(self) -> None:
         for command in self._unsent:
@@ -260,9 +270,10 @@ class Host:
                 self._events += found
                 ended = any(isinstance(event, Ended) for event in found)
                 if found and not ended:
-                    self._polling = False
+                    self._polling = self._ending
                     self._wake()
-                    self._flushed.wait(_HOLD)  # most events lead to commands
+                    if not self._polling:
+                        self._flushed.wait(_HOLD)  # most events lead to commands
             if ended:
                 self._wake()
 
@@ -280,9 +291,10 @@ class Host:
             os.read(self._reader, 4096)
         with self._lock:
             events, self._events = self._events, []
+        now = time.monotonic()
         for event in events:
             if isinstance(event, Finished):
-                self._by_device[event.device].finished(event)
+                self._by_device[event.device].finished(event, now)
             elif isinstance(event, HostLostError):
                 self.lost = self.lost or f"host {self.name} is lost: {event}"
                 for worker in self.workers:
@@ -297,6 +309,7 @@ class Host:
                 self._by_device[event.device].told(event)
         for worker in self.workers:
             worker.set_pace()
+        self._flush_later()  # also without commands: the next exchange waits for that
 
 
 class RemoteWorker(LeasedWorker):
@@ -328,12 +341,12 @@ class RemoteWorker(LeasedWorker):
         self.set_pace()
         self._built = False
 
-    def finished(self, event: Finished) -> None:
+    def finished(self, event: Finished, now: float) -> None:
         """Take the outcome of a candidate; `set_pace` is to be called after the last of several."""
         task = self._sent.pop(event.number, None)
         if task is not None:  # else an earlier search asked for it
             self._pace = 0.5 * (self._pace + event.seconds)
-            ended = self._host.moment_of(event)
+            ended = self._host.moment_of(event, now)
             self._finished(self, task, event.outcome, ended - event.seconds, ended)
 
     def told(self, event: Leased | DeviceLost) -> None:
@@ -365,8 +378,11 @@ class RemoteWorker(LeasedWorker):
         return bool(self._sent)
 
     def room(self, call: bool, most: int = 1) -> bool:
-        ahead = self._ahead + self._builds if self._built else self._ahead
-        return self.leased and not self.lost and len(self._sent) < min(most, ahead)
+        # A message of its own costs the caller as much as an exchange: only a device with little to do gets one.
+        ahead = self._ahead if self._host.reports else self.least_ahead
+        if self._built:
+            ahead += self._builds
+        return self.leased and not self.lost and len(self._sent) < most and len(self._sent) < ahead
 
     def set_pace(self) -> None:
         """Set how much work the device has ahead, where candidates take as long as lately."""

@@ -219,4 +219,6 @@ class Follower:
         urgent = self._agent is not None and answer[1] and self._agent.is_urgent(now - self._first)
         if self._agent is None or answer[0] == CLOSED or now >= end or urgent:
             self._poll = None
+            if self._agent is not None:
+                self._agent.answers()
             self._world.send((number, answer), 0, _TO_CALLER)

@@ -92,7 +92,10 @@ class Bounds:
 
     def measured(self, entry: object, place: Place, bound: float) -> None:
         """Note the upper bound of an entry that was measured just now."""
-        self._bounds.setdefault(place, {})[entry] = bound
+        bounds = self._bounds.get(place)
+        if bounds is None:
+            bounds = self._bounds[place] = {}
+        bounds[entry] = bound
         if bound < self._uppers.get(place, math.inf):
             self._uppers[place] = bound
             self._changed()
@@ -338,7 +341,7 @@ class _Screened(NamedTuple):
     """What the screening found of an entry."""
 
     place: Place
-    ordered: list[float]
+    ordered: tuple[float, ...]  # a list would keep the garbage collector busy
     workspace: int
 
 
@@ -387,10 +390,10 @@ class Race:
         if entry in self._screened:
             self._forget(entry)
         place = self._speeds.place(device)
-        screened = _Screened(place, _checked(samples), workspace)
-        self._screened[entry] = screened
+        ordered = _checked(samples)
+        self._screened[entry] = _Screened(place, ordered, workspace)
         self._final = None
-        self._bounds.measured(entry, place, upper(screened.ordered))
+        self._bounds.measured(entry, place, upper(ordered))
 
     def failed(self, entry: EntryKey) -> None:
         """Take an entry out of the race: it failed in the screening or in the final, which then starts anew."""
@@ -455,22 +458,16 @@ class Race:
         if self._final is not None and self._final.decides:
             times, standing = self._final.times(), self._final.standing
         else:
-            times = {entry: self._doubted(entry, *each) for entry, each in self._times().items()}
+            times = self._times()
             least = min((high for _, _, high in times.values()), default=math.inf)
             standing = [entry for entry, (low, _, _) in times.items() if low <= least and not self.cut(entry)]
         limit = min((times[entry][1] for entry in standing), default=math.inf) * (1 + self.policy.rel_ci)
-
-        def preference(entry: EntryKey) -> tuple[bool, bool, int, EntryKey]:
-            return entry != self.default, times[entry][1] > limit, self._screened[entry].workspace, entry
-
-        ties = tuple(sorted(standing, key=preference))
+        order = sorted(
+            (entry != self.default, times[entry][1] > limit, self._screened[entry].workspace, entry)
+            for entry in standing
+        )
+        ties = tuple(entry for *_, entry in order)
         return Verdict(ties[0] if ties else None, ties)
-
-    def _doubted(self, entry: EntryKey, low: float, middle: float, high: float) -> tuple[float, float, float]:
-        """Widen what is called an interval where there are too few samples for one."""
-        if len(self._screened[entry].ordered) >= _FEWEST:
-            return low, middle, high
-        return low / _DOUBT, middle, high * _DOUBT
 
     def _forget(self, entry: EntryKey) -> None:
         self._bounds.forget(entry, self._screened.pop(entry).place)
@@ -483,7 +480,7 @@ class Race:
     def _field(self) -> list[EntryKey]:
         """Return the finalists: the best that were not cut, and the default."""
         factors = self._factors()
-        order = [(median(each.ordered) / factors[each.place], entry) for entry, each in self._screened.items()]
+        order = [(median(ordered) / factors[place], entry) for entry, (place, ordered, _) in self._screened.items()]
         heapify(order)
         field = [self.default] if self.default in self._screened else []
         while order and len(field) < _FIELD:
@@ -496,20 +493,25 @@ class Race:
         return {place: self._speeds.factor(place) for place in {each.place for each in self._screened.values()}}
 
     def _times(self) -> dict[EntryKey, tuple[float, float, float]]:
-        """Return of each entry the median, between the ends of its interval, as the fastest device would take."""
+        """Return of each entry the median, between the ends of its interval, as the fastest device would take.
+
+        What is called an interval of too few samples is widened.
+        """
         factors = self._factors()
         times = {}
-        for entry, screened in self._screened.items():
-            factor = factors[screened.place]
-            low, high = interval(screened.ordered)
-            times[entry] = low / factor, median(screened.ordered) / factor, high / factor
+        for entry, (place, ordered, _) in self._screened.items():
+            factor = factors[place]
+            low, high = interval(ordered)
+            if len(ordered) < _FEWEST:
+                low, high = low / _DOUBT, high * _DOUBT
+            times[entry] = low / factor, median(ordered) / factor, high / factor
         return times
 
 
-def _checked(samples: Sequence[float]) -> list[float]:
-    ordered = sorted(samples)
+def _checked(samples: Sequence[float]) -> tuple[float, ...]:
+    ordered = tuple(sorted(samples))
     if not ordered:
         raise ValueError("no samples; an entry without any has failed")
     if not all(map(math.isfinite, ordered)) or ordered[0] < 0:
         raise ValueError(f"times must be finite and not negative, got {list(samples)}")
-    return ordered if ordered[0] >= _SHORTEST else [max(sample, _SHORTEST) for sample in ordered]
+    return ordered if ordered[0] >= _SHORTEST else tuple(max(sample, _SHORTEST) for sample in ordered)

@@ -148,7 +148,7 @@ class Results:
         self._race = race
         self._progress = progress
         self._trials: dict[str, Trial] = {}
-        self._results: dict[str, dict[str, Result]] = {}  # of each candidate, by op
+        self._results: dict[str, tuple[Result, ...]] = {}  # of each candidate, one for each op
         self._turns: dict[EntryKey, list[float]] = {}
         self._final_device = ""
         self._best: Result | None = None  # the fastest so far; the verdict may say otherwise
@@ -156,13 +156,15 @@ class Results:
     def record(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> list[Result]:
         """Enter what a candidate came to, in place of what was entered before; return the results."""
         candidate = trial.candidate.id
-        self._trials[candidate] = trial
-        for op in self._results.get(candidate, ()):
-            self._race.failed((candidate, op))
         ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
         results = [result_of(trial.candidate, op, device, cached=cached, miss=trial.miss) for op in ops]
-        self._results[candidate] = {result.op: result for result in results}
-        if self._best is not None and self._best.candidate.id == candidate:  # it may have failed in the final
+        self._trials[candidate] = trial
+        before = self._results.get(candidate, ())
+        self._results[candidate] = tuple(results if len(results) == 1 else {each.op: each for each in results}.values())
+        for earlier in before:
+            self._race.failed((candidate, earlier.op))
+        best = self._best
+        if before and best is not None and best.candidate.id == candidate:  # it may have failed in the final
             self._best = min(self._ok(), key=_time, default=None)
         for result in results:
             if result.status in (Status.OK, Status.RACED) and result.samples:
@@ -189,21 +191,23 @@ class Results:
         """
         for candidate in dict.fromkeys(candidate for candidate, _ in self._turns):
             trial, results = self._trials[candidate], self._results[candidate]
-            for op, result in results.items():
-                samples = self._turns.get((candidate, op))
-                if samples is not None and result.status in (Status.OK, Status.RACED):
-                    before = result.samples if self._alike else ()
-                    outcome = replace(outcome_of(result), status=Status.OK, samples=(*before, *samples))
-                    results[op] = result_of(
-                        trial.candidate, outcome, result.device, cached=result.cached, miss=trial.miss
-                    )
+            results = self._results[candidate] = tuple(self._with_turns(trial, result) for result in results)
             if not self._alike and any(
-                result.samples and (candidate, op) not in self._turns for op, result in results.items()
+                result.samples and (candidate, result.op) not in self._turns for result in results
             ):
                 continue
-            first = next(iter(results.values())).device if self._alike else None
-            now = Outcome(Status.OK, tuple(map(outcome_of, results.values())))
+            first = results[0].device if self._alike else None
+            now = Outcome(Status.OK, tuple(map(outcome_of, results)))
             yield Confirmed(trial, now, self._final_device, first or self._final_device)
+
+    def _with_turns(self, trial: Trial, result: Result) -> Result:
+        """Return a result with the samples of the final."""
+        samples = self._turns.get((trial.candidate.id, result.op))
+        if samples is None or result.status not in (Status.OK, Status.RACED):
+            return result
+        before = result.samples if self._alike else ()
+        outcome = replace(outcome_of(result), status=Status.OK, samples=(*before, *samples))
+        return result_of(trial.candidate, outcome, result.device, cached=result.cached, miss=trial.miss)
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""
@@ -211,14 +215,14 @@ class Results:
             self._trials[candidate]
             for candidate, results in self._results.items()
             if any(
-                result.status is Status.RACED and result.samples and not self._race.cut((candidate, op))
-                for op, result in results.items()
+                result.status is Status.RACED and result.samples and not self._race.cut((candidate, result.op))
+                for result in results
             )
         ]
 
     def _ok(self) -> Iterator[Result]:
         for results in self._results.values():
-            yield from (result for result in results.values() if result.status is Status.OK)
+            yield from (result for result in results if result.status is Status.OK)
 
     def knows(self, trial: Trial) -> bool:
         """Return whether anything is entered of a trial's candidate."""
@@ -230,12 +234,17 @@ class Results:
 
     def result(self, candidate: str, op: str) -> Result:
         """Return the result of a candidate and op."""
-        return self._results[candidate][op]
+        found = self._find(candidate, op)
+        assert found is not None
+        return found
 
     def default(self) -> Result | None:
         """Return the result of the default candidate; of several ops the one that the race took."""
         entry = self._race.default
-        return None if entry is None else self._results.get(entry[0], {}).get(entry[1])
+        return None if entry is None else self._find(*entry)
+
+    def _find(self, candidate: str, op: str) -> Result | None:
+        return next((result for result in self._results.get(candidate, ()) if result.op == op), None)
 
     def timeless(self) -> list[EntryKey]:
         """Return what is ok where nothing that is ok has a time, by preference: the default, then less workspace."""
@@ -253,7 +262,7 @@ class Results:
         for entry in entries:
             if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
                 return None
-            result = self._results.get(entry[0], {}).get(entry[1])
+            result = self._find(*entry)
             if result is None or result.status not in (Status.OK, Status.RACED):
                 return None
             found.append(result)
@@ -263,7 +272,7 @@ class Results:
 
     def in_order(self, order: Sequence[str]) -> tuple[Result, ...]:
         """Return the results of candidates in this order of their ids, those of each as they were reported."""
-        return tuple(result for candidate in order for result in self._results[candidate].values())
+        return tuple(result for candidate in order for result in self._results[candidate])
 
 
 def _time(result: Result) -> float:

@@ -297,10 +297,11 @@ class Search:
         return bool(again)
 
     def _pull(self) -> None:
+        most, unbuilt = _AHEAD * len(self._workers), 2 * len(self._builders)
         for _ in range(max(_PULLS, _PULLS_EACH * len(self._workers))):
-            unbuilt = self._trials.count(State.UNBUILT)
-            waiting = self._trials.count(State.READY) + unbuilt
-            if waiting >= _AHEAD * len(self._workers) or 0 < 2 * len(self._builders) <= unbuilt:
+            if self._trials.count(State.READY) + self._trials.count(State.UNBUILT) >= most:
+                return
+            if self._builders and self._trials.count(State.UNBUILT) >= unbuilt:
                 return
             if self._queue.open and self._queue.full:
                 self.stop("the budget of candidates was spent", running=False)
@@ -353,7 +354,7 @@ class Search:
                 continue
             # No worker has so many candidates ahead that others have none, now or at the end of the search.
             left = self._trials.count(State.READY) + self._running
-            fair, half = -(-left // len(usable)), left // (2 * len(self._workers))
+            fair, half = -(-left // len(usable)), 5 * left // (8 * len(self._workers))
             self._feed(worker, min(fair, max(half, worker.least_ahead)))
 
     def _feed(self, worker: LeasedWorker, share: int) -> None:

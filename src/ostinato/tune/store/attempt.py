@@ -49,7 +49,7 @@ text = json.JSONEncoder().encode
 """Returns the JSON of a `str`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredAttempt(OpOutcome):
     """What one op of a candidate came to, and on which device; None if it reached none."""
 
@@ -138,7 +138,7 @@ def restored(value: object) -> tuple[Row, str, str]:
         time=float(value["time"]),
         op=text(value["op"]),
         status=Status(value["status"]).value,
-        samples=packed(value["samples"]),
+        samples=packed(list(map(float, value["samples"]))),
         workspace=value["workspace"],
         message=text(value["message"]),
         contended=value["contended"],
@@ -169,8 +169,9 @@ def _check(value: dict[str, Any]) -> None:
 
 def packed(samples: Sequence[float]) -> bytes:
     """Return samples as bytes; more than a store may hold say nothing new, and are left out."""
-    samples = samples[: LARGEST_SAMPLES // 8]
-    return struct.pack(f"<{len(samples)}d", *map(float, samples))
+    if len(samples) > LARGEST_SAMPLES // 8:
+        samples = samples[: LARGEST_SAMPLES // 8]
+    return struct.pack(f"<{len(samples)}d", *samples)
 
 
 def _read(value: str, kind: type[_T]) -> _T:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
 from itertools import product
-from typing import NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
 
 from ostinato.errors import TuningError
 
@@ -404,14 +404,14 @@ class Transaction:
 
 def put(
     connection: sqlite3.Connection,
-    candidates: Mapping[Code, tuple[str, str]],
-    known: Mapping[Code, int],
-    attempts: Collection[Row],
+    candidates: Mapping[tuple[str, str], tuple[str, str]],
+    known: Mapping[tuple[str, str], int],
+    attempts: Collection[tuple[Any, ...]],
     verdicts: Iterable[tuple[str, str, float]] = (),
-) -> dict[Code, int]:
-    """Write rows, inside a transaction."""
+) -> dict[tuple[str, str], int]:
+    """Write rows, inside a transaction. Candidates are named by the fields of `Code`, attempts have those of `Row`."""
     contexts: dict[Context, int | None] = {}
-    for context in {row.context for row in attempts}:
+    for context in {row[0] for row in attempts}:
         connection.execute(
             "INSERT OR IGNORE INTO context (operation, key, device, driver, versions, policy)"
             " VALUES (?, ?, ?, ?, ?, ?)",

@@ -26,7 +26,8 @@ _BRIEFLY = 0.02  # seconds to wait for another process that writes, while device
 _AT_LEAST = 60.0  # seconds to wait for it where nothing is left to do but to write
 
 _TIMED_OUT = (Status.HANG_KILLED, Status.COMPILE_TIMEOUT)
-_FINAL = frozenset(status.value for status in Status if status.final)
+_TEXTS = {status: status.value for status in Status}
+_FINAL = frozenset(_TEXTS[status] for status in Status if status.final)
 _RUNS_DRAWN = 256  # numbers that are drawn at once: asking the system takes as long as all else of a row
 
 _name = lru_cache(maxsize=4096)(text)  # of an op, a device: a few, again and again
@@ -115,7 +116,7 @@ class Store:
         with self._lock, database.naming(self.path), database.Transaction(self._connection, _AT_LEAST):
             here = {run for (run,) in self._connection.execute("SELECT run FROM attempt")}
             new = [attempt for attempt in attempts if attempt[0].run not in here]
-            candidates = {row.code: (config, description) for row, config, description in new}
+            candidates = {(*row.code,): (config, description) for row, config, description in new}
             database.put(self._connection, candidates, {}, [row for row, _, _ in new])
         return len(new)
 
@@ -140,7 +141,10 @@ class Store:
 
 
 class Search:
-    """What one search sees of a store: the attempts that were there when it began, and its own. See `Store.search`."""
+    """What one search sees of a store, the attempts that were there when it began, and where it puts its own.
+
+    See `Store.search`.
+    """
 
     def __init__(self, store: Store, contexts: Mapping[str, Context], *, with_earlier: bool) -> None:
         self._store = store
@@ -149,9 +153,9 @@ class Search:
         self._answers: dict[Code, list[Row]] = {}
         self._others: dict[str, set[tuple[Context, Code]]] | None = None  # what is there besides, by config
         self._used: dict[str, int] = {}  # the run that each candidate's result is from
-        self._known: dict[Code, int] = {}  # the numbers of stored candidates
-        self._candidates: dict[Code, tuple[str, str]] = {}  # those that wait to be stored: config and description
-        self._rows: list[Row] = []
+        self._known: dict[tuple[str, str], int] = {}  # the numbers of stored candidates, by `Code`
+        self._candidates: dict[tuple[str, str], tuple[str, str]] = {}  # those to be stored: config and description
+        self._rows: list[tuple[Any, ...]] = []  # the fields of `Row`
         self._verdicts: list[tuple[str, str, float]] = []
         self._runs_drawn: Iterator[int] = iter(())
         if with_earlier:
@@ -215,33 +219,34 @@ class Search:
         else:
             context, device = self._contexts[device_name], _name(first or device_name)
         candidate_id = candidate.id
-        code = Code(candidate_id, source)
+        code = candidate_id, source  # plain tuples here and below: thousands are made, and few are read
         if code not in self._known and code not in self._candidates:
             self._candidates[code] = candidate.config_text, candidate.shared_text
         run, now = self._draw_run(), time.time()
-        rows = [
-            Row(
-                context,
-                code,
-                run,
-                phase,
-                device,
-                self._host,
-                now,
-                _name(result.op),
-                result.status.value,
-                packed(result.samples),
-                min(result.workspace, LARGEST),
-                text(result.message) if result.message else '""',
-                result.contended,
-                result.overhead_ns,
-                memory if result.status is Status.OOM else timeout if result.status in _TIMED_OUT else None,
+        final = phase == "screen"
+        for result in results:
+            status = result.status
+            final = final and status in _FINAL
+            self._rows.append(
+                (
+                    context,
+                    code,
+                    run,
+                    phase,
+                    device,
+                    self._host,
+                    now,
+                    _name(result.op),
+                    _TEXTS[status],
+                    packed(result.samples),
+                    min(result.workspace, LARGEST),
+                    text(result.message) if result.message else '""',
+                    result.contended,
+                    result.overhead_ns,
+                    memory if status is Status.OOM else timeout if status in _TIMED_OUT else None,
+                )
             )
-            for result in results
-        ]
-        self._rows += rows
-        if phase == "screen" and _FINAL.issuperset([row.status for row in rows]):
-            self._answers[code] = rows
+        if final:
             self._used[candidate_id] = run
 
     def _draw_run(self) -> int:
