@@ -7,9 +7,11 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "lanes/worker.h"
 #include "outside/reservation.h"
+#include "program/run.h"
 #include "python/interrupt.h"
 #include "python/plan.h"
 
@@ -99,6 +101,23 @@ inline void raise_interrupt() {
         throw nanobind::python_error();
     }
 }
+
+// The event; null where it has happened or is none. What it comes after is added to `outside`.
+std::shared_ptr<Event> pending(RunOutside& outside, const std::shared_ptr<Event>& given);
+
+// The values of parameters: bits of those of native tasks, and objects for others.
+struct PlainValues {
+    std::vector<std::uint64_t> numbers;
+    std::vector<PythonReference> objects;
+};
+
+// False where Python code must look at what is given, be it to say what is wrong with it. `form`: as
+// `Values.form` in runtime/arguments.py.
+bool read_params(PlainValues& values, const nanobind::tuple& form, const nanobind::dict& given);
+bool read_after(std::unique_ptr<RunOutside>& outside, const nanobind::tuple& names, const nanobind::object& after);
+
+// Whether a run need not wait for any of these events; false where that takes a closer look.
+bool all_happened(const nanobind::object& after);
 
 }  // namespace ostinato
 

@@ -274,6 +274,10 @@ void bind_run(nb::module_& module) {
         .def("failures", &failures)
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
         .def("retrieve", [](const RunHandle& self) { self.program->retrieve(*self.run); })
+        .def_prop_ro(
+            "settled",
+            [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire) && !unretrieved(self); },
+            "Whether it has ended, and nobody need be told how.")
         .def_prop_ro("unretrieved", &unretrieved, "Whether it has failed and the user was not told.")
         .def("forget", [](const RunHandle& self) { self.program->forget(*self.run); })
         .def("set_callback", &set_callback_of_run, "function"_a)

@@ -63,12 +63,7 @@ std::size_t count_python_lanes(const Schedule& schedule) {
 }
 
 std::shared_ptr<Event> pending(RunOutside& outside, nb::handle event) {
-    if (event.is_none())
-        return nullptr;
-    const std::shared_ptr<Event>& given = nb::cast<const EventHandle&>(event).event;
-    for (std::shared_ptr<Grant>& grant : given->grants())
-        outside.grants.push_back(std::move(grant));
-    return given->done() && !given->poisoned() ? nullptr : given;
+    return event.is_none() ? nullptr : pending(outside, nb::cast<const EventHandle&>(event).event);
 }
 
 // What is given for a run beyond its parameters: (default precondition or None, preconditions by number, barriers by
@@ -245,6 +240,29 @@ std::optional<RunHandle> submit(ProgramHandle& handle, const std::shared_ptr<Run
     return run && handle.program->submit(run) ? std::optional(RunHandle{handle.program, run}) : std::nullopt;
 }
 
+// The run, as `submit`; `NotImplemented` where Python code must look at what is given. `form`: as `Values.form`, and
+// the names of the preconditions. `first`: the number of the run's first step, or -1.
+nb::object submit_given(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                        const nb::tuple& form, const nb::object& after, const nb::dict& params, std::int64_t first) {
+    refuse_after_fork(*handle.program->machine);
+    PlainValues values;
+    std::unique_ptr<RunOutside> outside;
+    if (!read_params(values, form, params) || !read_after(outside, nb::borrow<nb::tuple>(form[4]), after))
+        return nb::borrow(Py_NotImplemented);
+    const nb::object none = nb::none();
+    const std::shared_ptr<Run> run =
+        make_run(*handle.program, steps, priority, stop_on_error, none, none, none, false, Asked::kWhole);
+    if (!run)
+        return none;
+    run->values = std::move(values.numbers);
+    run->outside = std::move(outside);
+    if (run->python)
+        run->python->values = std::move(values.objects);
+    if (first >= 0)
+        run->user_first = static_cast<std::uint64_t>(first);
+    return handle.program->submit(run) ? nb::cast(RunHandle{handle.program, run}) : none;
+}
+
 nb::tuple activity(const MachineHandle& handle) {
     refuse_after_fork(*handle.machine);
     Machine& machine = *handle.machine;
@@ -414,6 +432,11 @@ void bind_runtime(nb::module_& module) {
             "Take part until the run is done; None where another program has taken over, or the turn is too short.");
     def_run(program, "replay_as_run", true, Asked::kWhole, &replay_as_run, "As replay, but the run however it ends.");
     def_run(program, "submit", false, Asked::kWhole, &submit, "The run; None where another program has taken over.");
+    program.def("submit_given", &submit_given, "steps"_a, "priority"_a, "stop_on_error"_a, "form"_a, "after"_a.none(),
+                "params"_a, "first"_a = -1,
+                "As submit, of plain arguments; `NotImplemented` where they are not, or are wrong.");
+    module.def("all_happened", &all_happened, "after"_a.none(),
+               "Whether a run need not wait for any of these events; false where that takes a closer look.");
     program.def(
         "replay_part",
         [](ProgramHandle& handle, std::uint64_t steps, int priority, const nb::object& values,

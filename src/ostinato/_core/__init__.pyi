@@ -275,6 +275,10 @@ class Run:
     def retrieve(self) -> None: ...
 
     @property
+    def settled(self) -> bool:
+        """Whether it has ended, and nobody need be told how."""
+
+    @property
     def unretrieved(self) -> bool:
         """Whether it has failed and the user was not told."""
 
@@ -448,8 +452,18 @@ class Program:
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
         """The run; None where another program has taken over."""
 
+    def submit_given(self, steps: int, priority: int, stop_on_error: bool, form: tuple, after: object | None, params: dict, first: int = -1) -> object:
+        """
+        As submit, of plain arguments; `NotImplemented` where they are not, or are wrong.
+        """
+
     def replay_part(self, steps: int, priority: int, values: object | None, objects: object | None, traced: bool, before: Run | None, last: bool, caller: Caller) -> Run:
         """As replay_as_run, of a part of what is held."""
+
+def all_happened(after: object | None) -> bool:
+    """
+    Whether a run need not wait for any of these events; false where that takes a closer look.
+    """
 
 def end_all() -> None:
     """

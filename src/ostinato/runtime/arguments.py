@@ -106,9 +106,17 @@ def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueErr
 
 
 class Values:
-    """Gives the values of a run: made once for a plan, since submitting takes little more than this."""
+    """Gives the values of a run: made once for a plan, since submitting takes little more than this.
 
-    def __init__(self, params: Mapping[str, Param], lowered: Lowered) -> None:
+    Attributes
+    ----------
+    form
+        How the core reads what a run is given: names of parameters; of those that must be given; a name, a default
+        and whether it is a float for each number; a name and a default for each object; names of preconditions. None
+        where values must be converted or checked first.
+    """
+
+    def __init__(self, params: Mapping[str, Param], lowered: Lowered, preconditions: tuple[str, ...]) -> None:
         self._params = params
         self._required = [name for name, param in params.items() if param.default is REQUIRED]
         self._lowered = lowered
@@ -120,6 +128,10 @@ class Values:
         )
         self._numbers = [(param.name, param.default, kind) for param, kind in lowered.native_values]
         self._objects = [(param.name, param.default) for param in lowered.objects]
+        self.form: tuple[Any, ...] | None = None
+        if self._plain and not lowered.barriers:
+            numbers = tuple((name, default, kind is float) for name, default, kind in self._numbers)
+            self.form = (*params,), (*self._required,), numbers, (*self._objects,), preconditions
         self._used = list({id(param): param for param in used}.values())  # those of nested graphs may share a name
 
     def of(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:

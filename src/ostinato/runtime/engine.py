@@ -116,15 +116,19 @@ class Instances:
         self._all: deque[_Instance] = deque()  # those used longest ago first
         self._closed = False
         self._forgotten: dict[str, Any] = {}
+        self._spared = 0  # so many runs in a row had two idle instances to choose from
 
     def take(self, waits: bool) -> _core.Program:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
         if self._closed:
             raise RuntimeError(_CLOSED)
-        instances = self._all
-        if len(instances) > self._enough:
+        instances, enough = self._all, self._enough
+        if len(instances) > enough:
             self._forget_one()
-        spreads = not waits and len(instances) >= self._enough
+        spreads = not waits and len(instances) >= enough
+        if spreads and not instances[0].waits:  # as a rule
+            instances.rotate(-1)
+            return instances[-1].core
         for _ in range(min(len(instances), _LOOKED_AT)):
             instance = instances[0]
             instances.rotate(-1)
@@ -162,8 +166,12 @@ class Instances:
         return [*forgotten, *(counters(instance.core, instance.lowered) for instance in self.all())]
 
     def _forget_one(self) -> None:
-        """After many runs at once, get back to few instances."""
-        if self._all[0].core.idle and self._all[1].core.idle:
+        """After many runs at once, get back to few instances: when as many runs as there are did without this one."""
+        if not (self._all[0].core.idle and self._all[1].core.idle):
+            self._spared = 0
+            return
+        self._spared += 1
+        if self._spared > len(self._all):
             instance = self._all.popleft()
             self._remember(instance, ended=True)
             instance.core.close()
@@ -210,7 +218,7 @@ class LoadedExecutable:
         self._processors = len(workers.cpus)
         outside = None if other is None else other.lowered.outside
         self.lowered: Lowered = lower(executable, self._processors, binding, outside)
-        self.values = Values(executable.step.params, self.lowered)
+        self.values = Values(executable.step.params, self.lowered, executable.preconditions)
         kind = "serial" if runs == "serial" else "pipelined"
         self.core: _core.Program = _core.Program(workers.core, executable.core, self.lowered.plan, kind)
         if other is not None:
@@ -221,7 +229,7 @@ class LoadedExecutable:
         self.executable = self.executable.on_nodes_of(detached)
         lowered = self.lowered
         self.lowered = lower(self.executable, self._processors, binding, lowered.outside, lowered.streams)
-        self.values = Values(self.executable.step.params, self.lowered)
+        self.values = Values(self.executable.step.params, self.lowered, self.executable.preconditions)
         self.core.rebind(self.lowered.plan)
 
     def statistics(self) -> dict[str, Any]:
@@ -282,6 +290,8 @@ class Engine:
         Which arrays stand for those captured; None for themselves.
     plain
         Whether a replay without any options may call the core at once.
+    gives_plainly
+        Whether the core may read what a run is given.
     shared
         What other ranks take part in; None: no run.
     adapter
@@ -408,6 +418,32 @@ class Engine:
         if values is None:  # another thread has closed the program meanwhile
             raise RuntimeError(_CLOSED)
         return values.of(params)
+
+    def submit_plainly(
+        self, steps: int, priority: int, stops: bool, after: After, params: dict[str, Any]
+    ) -> _core.Run | None:
+        """Submit a run whose arguments the core can read; None if it cannot, or `submit` must do it for another reason.
+
+        Only where `gives_plainly`.
+        """
+        if self.closed:
+            self.check_open()
+        loaded = self._active
+        values: Values | None = loaded.values
+        if values is None or values.form is None:
+            return None
+        if self._instances is None:
+            run: Any = loaded.core.submit_given(steps, priority, stops, values.form, after, params)
+            return None if run is NotImplemented else run
+        with self._submitting:
+            waits = self._always_waits or (after is not None and not _core.all_happened(after))
+            core = self._instances.take(waits)
+            run = core.submit_given(steps, priority, stops, values.form, after, params, self._next_step)
+            if run is None or run is NotImplemented:
+                return None
+            self._has_run = True
+            self._next_step += steps
+        return cast("_core.Run", run)
 
     def submit(
         self,
@@ -690,6 +726,7 @@ class Engine:
         prepares, traced = self.workers.prepare_caller, self.process_trace
         options = self.shared is not None or self._needs_events or self.executable.step.params or prepares or traced
         self.plain = not (self._unsettled or self.runs in _LINKED or options)
+        self.gives_plainly = not (self._unsettled or self.runs == "once" or self.shared is not None or traced)
 
     def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:
         """What a run is given of what is outside."""

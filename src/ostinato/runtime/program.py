@@ -350,10 +350,8 @@ class Program:
         if type(priority) is not int or priority:
             priority = priority_of(priority)
         run: _core.Run | None = None
-        if engine.plain and after is None and not (profile or params or more_params):
-            if engine.closed:
-                engine.check_open()
-            run = engine.core.submit(count(steps), priority, stop, None, None, None, False)
+        if engine.gives_plainly and not (profile or params):
+            run = engine.submit_plainly(count(steps), priority, stop, after, more_params)
         if run is None:  # or the program was retuned just now
             traced = profile or engine.process_trace is not None
             run = engine.submit(steps, after, priority, stop, merge_params(params, more_params), traced)

@@ -66,18 +66,17 @@ class Run:
     def __init__(self, core: _core.Run, engine: Engine, profile: bool = False) -> None:
         self._core = core
         self._engine = engine  # a run in flight keeps what runs its program alive
-        self._lock = threading.Lock()
         if profile:
             self._profiled = True
         engine.unretrieved.add(self)
 
     def __del__(self) -> None:
         core = self._core
-        if not core.done:
-            self._engine.drop(core)
-        elif core.unretrieved:
+        if core.settled:
+            return
+        if core.unretrieved:
             log_failure(cast(BaseException, self._ended()))
-            self._engine.drop(core)
+        self._engine.drop(core)
 
     def done(self) -> bool:
         """Whether the run has ended, in whatever way."""
@@ -224,10 +223,16 @@ class Run:
         return end
 
     def _ended(self) -> int | BaseException:
-        with self._lock:
-            if self._outcome is None:
-                self._outcome = self._engine.outcome_of(self._core)
-        return self._outcome
+        found = self._outcome
+        if found is None:  # of several threads that ask, all get what the first one found
+            found = self.__dict__.setdefault("_outcome", self._engine.outcome_of(self._core))
+        return found
+
+    @property
+    def _lock(self) -> threading.Lock:
+        """What guards the callbacks; few runs have any."""
+        lock: threading.Lock = self.__dict__.get("_own_lock") or self.__dict__.setdefault("_own_lock", threading.Lock())
+        return lock
 
     @property
     def _explain(self) -> Explain:

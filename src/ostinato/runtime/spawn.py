@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -58,7 +57,6 @@ class SpawnedRun(Run):
         self._core: _core.Spawned = core  # type: ignore[assignment]
         self._op = op
         self._owner = weakref.ref(workers)
-        self._lock = threading.Lock()
         self._error: BaseException | None = None
         workers.unretrieved.add(self)
 
