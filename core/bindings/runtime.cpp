@@ -22,6 +22,7 @@ namespace {
 
 const std::atomic<bool> kNever{false};
 
+constexpr long long kMostSteps = 1LL << 62;                 // as in runtime/arguments.py
 constexpr std::size_t kMostRecords = std::size_t{1} << 22;  // of one traced run: 128 MiB
 
 // A program as Python holds it. Its end never waits: runs in flight keep the core alive, and then it retires.
@@ -231,6 +232,19 @@ nb::object replay(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
     return run ? take_part(handle, run, caller, [&] { return handle.program->submit(run); }) : nb::none();
 }
 
+// As replay, without options; None also where `steps` is no int that can be a number of steps.
+nb::object replay_plainly(ProgramHandle& handle, nb::handle steps) {
+    int overflow = 0;
+    const long long wanted = PyLong_CheckExact(steps.ptr()) ? PyLong_AsLongLongAndOverflow(steps.ptr(), &overflow) : -1;
+    if (wanted < 0 || wanted > kMostSteps)
+        return nb::none();
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*handle.program->machine);
+    const nb::object none = nb::none();
+    return replay(handle, make_run(*handle.program, static_cast<std::uint64_t>(wanted), 0, true, none, none, none,
+                                   false, Asked::kWaiting));
+}
+
 nb::object replay_as_run(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
     const nb::object ended = replay(handle, run);
     return ended.is_none() ? ended : nb::cast(RunHandle{handle.program, run});
@@ -432,6 +446,7 @@ void bind_runtime(nb::module_& module) {
             "Take part until the run is done; None where another program has taken over, or the turn is too short.");
     def_run(program, "replay_as_run", true, Asked::kWhole, &replay_as_run, "As replay, but the run however it ends.");
     def_run(program, "submit", false, Asked::kWhole, &submit, "The run; None where another program has taken over.");
+    program.def("replay_plainly", &replay_plainly, "As replay, of so many steps and with no options; or None.");
     program.def("submit_given", &submit_given, "steps"_a, "priority"_a, "stop_on_error"_a, "form"_a, "after"_a.none(),
                 "params"_a, "first"_a = -1,
                 "As submit, of plain arguments; `NotImplemented` where they are not, or are wrong.");

@@ -452,6 +452,9 @@ class Program:
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
         """The run; None where another program has taken over."""
 
+    def replay_plainly(self, arg: object, /) -> object:
+        """As replay, of so many steps and with no options; or None."""
+
     def submit_given(self, steps: int, priority: int, stop_on_error: bool, form: tuple, after: object | None, params: dict, first: int = -1) -> object:
         """
         As submit, of plain arguments; `NotImplemented` where they are not, or are wrong.

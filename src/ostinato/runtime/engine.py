@@ -288,8 +288,8 @@ class Engine:
         The ranks that the program has messages between, or whose arrays it uses; None where there are none.
     binding
         Which arrays stand for those captured; None for themselves.
-    plain
-        Whether a replay without any options may call the core at once.
+    direct
+        What a replay without any options may call at once; None where that takes more.
     gives_plainly
         Whether the core may read what a run is given.
     shared
@@ -303,9 +303,11 @@ class Engine:
 
     core: _core.Program
     executable: Executable
+    direct: _core.Program | None = None
     adapter: Adapts | None = None
     shared: SharedRuns | None = None
     unrolled: LoadedExecutable | None = None
+    _is_plain = False
 
     def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
         self.workers, self.threads, self.runs = workers, threads, runs
@@ -599,6 +601,7 @@ class Engine:
             if _core.serving() or (not forked and any(core.in_own_task for core in self.cores)):
                 raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
             self.closed = True
+            self.direct = None
         if not forked:
             unrolled = [] if self.unrolled is None else [self.unrolled]
             for loaded in (*self._loaded, *unrolled):  # before looking which there are: other threads may be submitting
@@ -717,6 +720,7 @@ class Engine:
     def _use(self, loaded: LoadedExecutable) -> None:
         """Submit further runs to this executable."""
         self._active, self.core, self.executable = loaded, loaded.core, loaded.executable
+        self.direct = loaded.core if self._is_plain else None
 
     def _find_active(self) -> LoadedExecutable:
         self.check_open()
@@ -725,7 +729,8 @@ class Engine:
     def _find_plain(self) -> None:
         prepares, traced = self.workers.prepare_caller, self.process_trace
         options = self.shared is not None or self._needs_events or self.executable.step.params or prepares or traced
-        self.plain = not (self._unsettled or self.runs in _LINKED or options)
+        self._is_plain = not (self._unsettled or self.runs in _LINKED or options)
+        self.direct = self.core if self._is_plain and not self.closed else None
         self.gives_plainly = not (self._unsettled or self.runs == "once" or self.shared is not None or traced)
 
     def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.arguments import OnError, Runs, integer, priority_of
@@ -47,6 +48,28 @@ if TYPE_CHECKING:
     from ostinato.view.graph_picture import ArrayNames
     from ostinato.view.simulation import Prediction
     from ostinato.view.trace import Trace
+
+_P = ParamSpec("_P")
+
+
+def _quick_without_options(replay: Callable[_P, int]) -> Callable[_P, int]:
+    """Return a method that calls the core at once where it is given no options.
+
+    To fill in the defaults of all of them takes Python as long as a short replay takes.
+    """
+
+    @functools.wraps(replay)
+    def quick_replay(self: Program, steps: int = 1, **options: Any) -> int:
+        if not (options or functions):
+            direct = self._engine.direct
+            ended = None if direct is None else direct.replay_plainly(steps)
+            if type(ended) is int:
+                return ended
+            if ended is not None:  # it failed
+                return self._engine.deliver(cast("_core.Run", ended))
+        return replay(self, steps, **options)  # type: ignore[arg-type]
+
+    return cast("Callable[_P, int]", quick_replay)
 
 
 class Program:
@@ -195,6 +218,7 @@ class Program:
         """
         self._engine.reset(integer("step", step, 0, MOST_STEPS))
 
+    @_quick_without_options
     def replay(
         self,
         steps: int = 1,
@@ -255,19 +279,8 @@ class Program:
             refuse_to_run("replay()")
         if type(priority) is not int or priority:
             priority = priority_of(priority)
-        engine = self._engine
-        if engine.plain and after is None and timeout is None and not (progress or params or more_params):
-            stop = on_error == "stop" or stops(on_error)
-            if engine.closed:
-                engine.check_open()
-            ended = engine.core.replay(count(steps), priority, stop, None, None, None, False)
-            if ended is None:  # the program was retuned just now
-                ended = engine.submit(steps, None, priority, stop, NO_PARAMS, False, waits=True)
-        else:
-            ended = self._replay(steps, after, priority, on_error, progress, timeout, merge_params(params, more_params))
-        if type(ended) is int:
-            return ended
-        return engine.deliver(cast("_core.Run", ended))
+        ended = self._replay(steps, after, priority, on_error, progress, timeout, merge_params(params, more_params))
+        return ended if type(ended) is int else self._engine.deliver(cast("_core.Run", ended))
 
     def replay_eagerly(self, steps: int = 1, *, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any) -> int:
         """Run steps like `replay`, but one operation after the other, in the calling thread, as plain Python does.

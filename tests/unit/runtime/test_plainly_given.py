@@ -126,3 +126,40 @@ def test_instances_for_runs_that_wait_are_kept_while_they_are_needed(machine: os
         for _ in range(200):
             few = run(1)
         assert few < 10
+
+
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [(-1, ValueError), (2**62 + 1, ValueError), (2**80, ValueError), (1.0, TypeError), ("1", TypeError)],
+)
+def test_wrong_numbers_of_steps_are_refused(machine: ost.Machine, steps: Any, error: type[Exception]) -> None:
+    with graph_of(np.zeros(1)).compile(machine) as program, graph_of(np.zeros(1), "a").compile(machine) as other:
+        with pytest.raises(error, match="steps"):
+            program.replay(steps)
+        with pytest.raises(error, match="steps"):
+            program.submit(steps)
+        with pytest.raises(error, match="steps"):
+            other.submit(steps, after={"a": happened()})
+
+
+def test_replay_with_and_without_options(machine: ost.Machine) -> None:
+    calls: list[int] = []
+    graph = ost.Graph()
+    graph.task(calls.append, ost.step, access=(None,))
+    with graph.compile(machine) as program:
+        assert [program.replay(), program.replay(2), program.replay(steps=np.int64(1)), program.replay(True)] == [
+            1,
+            2,
+            1,
+            1,
+        ]
+        assert program.replay(0) == 0
+        assert program.replay(1, priority=3, on_error="continue") == 1
+        assert program.replay(timeout=60.0) == 1
+        with pytest.raises(TypeError, match="no parameter 'x'"):
+            program.replay(x=1)
+        with pytest.raises(TypeError, match="positional"):
+            program.replay(1, 2)  # type: ignore[misc]
+    assert calls == list(range(7))
+    with pytest.raises(RuntimeError, match="closed"):
+        program.replay()

@@ -527,7 +527,7 @@ def test_a_run_that_waits_holds_up_the_way_back_but_not_the_program():
         assert program.replay(2) == 2
         assert program._engine.core is engine.kept.core
         assert len(program._engine._loaded) == 1
-        assert program._engine.plain
+        assert program._engine.direct is not None
         after = program.statistics()
         assert after.runs_done == before.runs_done + 1
         assert after.operations > before.operations
@@ -548,7 +548,7 @@ def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
         assert len(engine._loaded) == 5
         engine.settle()
         assert engine._loaded == [engine.kept]
-        assert engine.plain
+        assert engine.direct is engine.kept.core
         engine.settle(if_due=True)
         assert engine._loaded == [engine.kept]
         assert program.replay(3) == 3
