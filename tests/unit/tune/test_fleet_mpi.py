@@ -32,7 +32,8 @@ pytestmark = [
     pytest.mark.skipif(MPIEXEC is None, reason="there is no mpiexec"),
 ]
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
+MODULES = os.pathsep.join((str(TESTS), str(TESTS / "unit")))
 
 # Ranks on one machine count as hosts of their own, as they would be on several.
 RANKS = """
@@ -66,7 +67,7 @@ def on_ranks(count, script, tmp_path, *, hosts=True):
         text=True,
         timeout=200,
         cwd=tmp_path,
-        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS / "unit")))},
+        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": MODULES},
     )
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")], ran
 
@@ -130,7 +131,7 @@ def test_the_command_line_prints_once(tmp_path):
         text=True,
         timeout=200,
         cwd=tmp_path,
-        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": str(TESTS), "COLUMNS": "200"},
+        env={**os.environ, **RANKS_ENVIRONMENT, "PYTHONPATH": MODULES, "COLUMNS": "200"},
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert ran.stdout.count("number=1") >= 1

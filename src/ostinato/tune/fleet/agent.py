@@ -171,8 +171,7 @@ class Agent:
                 self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
                 self._news.wait_for(lambda: self.is_urgent(0.0), SHORT_GATHER_SECONDS)
                 self._news.wait_for(lambda: self.is_urgent(SHORT_GATHER_SECONDS), GATHER_SECONDS)
-                self._heard = time.monotonic()
-                self.answers()  # an exchange that does not wait may be one whose answer nobody reads
+                self.answered()  # an exchange that does not wait may be one whose answer nobody reads
             return self._inbox.last, list(self._outbox.waiting)
 
     def is_urgent(self, gathered: float) -> bool:
@@ -187,7 +186,13 @@ class Agent:
             return all(device.idle for device in devices)
         return any(len(device.jobs) * device.pace < _RESERVE_SECONDS for device in devices)
 
-    def answers(self) -> None:
+    @property
+    def answer(self) -> tuple[int, list[Numbered]]:
+        """What an exchange without commands returns now; this is no sign of life of the caller."""
+        with self._news:
+            return (CLOSED, []) if self.closed else (self._inbox.last, list(self._outbox.waiting))
+
+    def answered(self) -> None:
         """Note that the caller gets an answer with all events."""
         self._pressing = False
 

@@ -148,7 +148,7 @@ class Follower:
     def __init__(self, world: World) -> None:
         self._world = world
         self._agent: Agent | None = None
-        self._poll: tuple[int, int, float] | None = None  # its number, what it acknowledges, when it is answered
+        self._poll: tuple[int, float] | None = None  # its number, and when it is answered
         self._first = math.inf  # when the poll had its first event
         self._closed = False  # by rank 0
         self.devices = self._serve("ready")
@@ -179,7 +179,7 @@ class Follower:
                 self._open(*value)
             elif kind == "exchange":
                 number, acknowledged, commands, seconds = value
-                self._poll, self._first = (number, acknowledged, time.monotonic() + seconds), math.inf
+                self._poll, self._first = (number, time.monotonic() + seconds), math.inf
                 self._tell(acknowledged, commands)
             elif kind == "tell":
                 self._tell(*value)
@@ -203,15 +203,16 @@ class Follower:
         else:
             self._world.send(self._agent.found, 0, _TO_CALLER)
 
-    def _tell(self, acknowledged: int, commands: Sequence[Numbered]) -> tuple[int, list[Numbered]]:
-        return (CLOSED, []) if self._agent is None else self._agent.exchange(acknowledged, commands, 0.0)
+    def _tell(self, acknowledged: int, commands: Sequence[Numbered]) -> None:
+        if self._agent is not None:
+            self._agent.exchange(acknowledged, commands, 0.0)
 
     def _answer(self) -> None:
         """Answer the exchange that waits, as `Agent.exchange` does for those that can block."""
         if self._poll is None:
             return
-        number, acknowledged, end = self._poll
-        answer = self._tell(acknowledged, [])
+        number, end = self._poll
+        answer = (CLOSED, []) if self._agent is None else self._agent.answer
         now = time.monotonic()
         if answer[1]:
             self._first = min(self._first, now)
@@ -220,5 +221,5 @@ class Follower:
         if self._agent is None or answer[0] == CLOSED or now >= end or urgent:
             self._poll = None
             if self._agent is not None:
-                self._agent.answers()
+                self._agent.answered()
             self._world.send((number, answer), 0, _TO_CALLER)
