@@ -25,7 +25,7 @@ from ostinato.devices.array import empty
 from ostinato.devices.device import Device
 from ostinato.graph.variant import variants_of
 
-_UNIT = "us of CPU time/op"
+UNIT, DEVICES = "us of CPU time/op", "with devices"
 _ARRAYS = 100
 _DEVICES = 2
 
@@ -98,15 +98,15 @@ def run(context: Context) -> None:
                 _there: lambda rows, device=devices[0]: empty(device, (rows, 8)),  # type: ignore[misc]
             }
             for name, (record, there) in _CASES.items():
-                for contestant, task in (("on CPUs", _here), ("with devices", _there)):
+                for contestant, task in (("on CPUs", _here), (DEVICES, _there)):
                     samples = []
                     for _ in range(1 if n_ops > 10**4 else 3):
                         graph = ost.Graph()
                         record(graph, task, made[task if there else _here], n_ops)
                         samples.append(_seconds(lambda graph=graph: graph.compile(machine).close()) * 1e6 / n_ops)
-                    context.rows.append(Row("compile", f"{name}, {n_ops:,} ops", contestant, _UNIT, tuple(samples)))
+                    context.rows.append(Row("compile", f"{name}, {n_ops:,} ops", contestant, UNIT, tuple(samples)))
             context.rows.append(
-                Row("compile", f"choosing variants, {n_ops:,} ops", "with devices", _UNIT, (_choosing(devices, n_ops),))
+                Row("compile", f"choosing variants, {n_ops:,} ops", DEVICES, UNIT, (_choosing(devices, n_ops),))
             )
 
 

@@ -12,6 +12,7 @@ from benchmarks import (
     applications,
     before,
     compile_cost,
+    compile_devices,
     cores,
     cuda_graphs,
     device_chains,
@@ -76,6 +77,17 @@ def _python(median: dict[tuple[str, str, str], float]) -> list[Target]:
             case = min(ratios, key=ratios.__getitem__)
             found.append(Target(f"Python tasks, worst pattern ({case}): {peer} to ours", ratios[case], wanted, False))
     return found
+
+
+def _compiling_for_devices(rows: Sequence[Row]) -> list[Target]:
+    """The worst case of compiling what uses devices."""
+    unit = compile_devices.UNIT
+    taken = {
+        row.case: row.median
+        for row in rows
+        if (row.benchmark, row.contestant, row.unit) == ("compile", compile_devices.DEVICES, unit)
+    }
+    return _worst(f"compile with devices, {unit}", taken, 60)
 
 
 def _outside(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
@@ -455,6 +467,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     return (
         found
         + _applications(rows)
+        + _compiling_for_devices(rows)
         + _outside(rows, median)
         + _before(rows)
         + _functions(rows)

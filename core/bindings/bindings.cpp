@@ -1,5 +1,10 @@
 #include "bindings/bindings.h"
 
+#include <cstdlib>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "bindings/numpy.h"
 #include "python/api.h"
 
@@ -21,4 +26,12 @@ NB_MODULE(_core, module) {
     bind_machine_costs(module);
     bind_devices(module);
     bind_messages(module);
+    module.def(
+        "return_memory",
+        [] {
+#ifdef __GLIBC__
+            malloc_trim(0);
+#endif
+        },
+        "Give free memory back to the system, where the C library keeps it.");
 }

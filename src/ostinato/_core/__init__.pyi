@@ -552,3 +552,6 @@ def measure_machine(machine: Machine, first_core: int, second_core: int) -> tupl
 
 def nothing_address() -> int:
     """Address of a native task that does nothing."""
+
+def return_memory() -> None:
+    """Give free memory back to the system, where the C library keeps it."""

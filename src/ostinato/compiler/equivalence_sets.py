@@ -264,6 +264,12 @@ def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[in
 def _are_disjoint(lo: _Longs, hi: _Longs) -> bool:
     if len(lo) > MOST_PAIRS:
         return False
+    order = np.lexsort(lo.T[::-1])
+    lo, hi = lo[order], hi[order]
+    if ((lo[1:] < hi[:-1]) & (lo[:-1] < hi[1:])).all(axis=1).any():  # neighbours meet: no need to look at all pairs
+        return False
+    if (hi[:-1, 0] <= lo[1:, 0]).all():
+        return True
     meet = np.ones((len(lo), len(lo)), np.bool_)
     for d in range(lo.shape[1]):
         meet &= (lo[:, None, d] < hi[None, :, d]) & (lo[None, :, d] < hi[:, None, d])

@@ -635,6 +635,9 @@ Verify: TypeAlias = "Callable[[Engine, StepFunction | None, int, Mapping[str, An
 _verify: Verify = _not_bound
 
 
+_LARGE = 20_000  # ops
+
+
 def compile_graph(
     graph: Graph,
     machine: Machine | None = None,
@@ -675,7 +678,10 @@ def _compile(
     if remembers and adapt:
         costing = partial(_cost_as_learned, costing)
     with without_collector():
-        return Program(graph, machine, threads, costing, check_runs(runs), adapt, remembers, step_function)
+        program = Program(graph, machine, threads, costing, check_runs(runs), adapt, remembers, step_function)
+    if len(program._engine.executable.step.nodes) >= _LARGE:
+        _core.return_memory()  # of what the passes have used, and of the capture before
+    return program
 
 
 def _cost_as_learned(costing: Costing, summary: Summary) -> Costed:
