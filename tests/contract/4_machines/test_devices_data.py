@@ -11,6 +11,7 @@ import pytest
 
 import ostinato as ost
 from beds import host_add, host_put, host_scale, host_shift, ints, made, ones, zeros
+from support.interpreter import collect
 
 PATIENCE = 60
 
@@ -781,6 +782,6 @@ def test_device_memory_is_given_back():
             with g.compile(bed.machine, runs="concurrent") as program:
                 program.replay()
             del x, g, program
-            gc.collect()
+            collect()
         assert bed.device.core.allocated == before
         assert bed.device.pinned == []

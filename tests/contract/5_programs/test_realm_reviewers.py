@@ -89,12 +89,14 @@ def test_r4_each_run_brings_its_context_to_the_thread_and_takes_it_away(machine)
 def test_r7_the_end_of_a_run_does_not_wait_for_bookkeeping():
     """A callback that takes its time delays other callbacks, but no result, no event, no postcondition."""
     x, gate, entered = np.zeros(1), threading.Event(), threading.Event()
+    begin = ost.UserEvent()
     with ost.Machine(cpus=1) as machine:
         g = ost.Graph()
         g.postcondition("done", after=g.task(add, x))
         with g.compile(machine) as program:
-            first = program.submit()
+            first = program.submit(after=begin)
             first.event.add_done_callback(lambda e: (entered.set(), gate.wait(60)))
+            begin.trigger()
             try:
                 assert first.result(60) == 1
                 for _ in range(5):

@@ -50,10 +50,14 @@ def like(draw, signature):
     kind = draw(st.sampled_from([None, None, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY]))
     if kind is not None:
         parameters.append(Parameter("x", kind, default=draw(st.sampled_from([Parameter.empty, OWN_DEFAULT]))))
-    try:
-        return Signature(sorted(parameters, key=lambda each: each.kind))
-    except ValueError:  # no default after one
-        assume(False)
+    parameters.sort(key=lambda each: each.kind)
+    has_default = [
+        each.default is not Parameter.empty
+        for each in parameters
+        if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    assume(has_default == sorted(has_default))  # no parameter without a default comes after one that has one
+    return Signature(parameters)
 
 
 @st.composite
