@@ -30,6 +30,7 @@ _TITLES = {
     "eager": "Calls outside captures, ns a call",
     "function": "From a function to a program, us an operation",
     "pure": "Python tasks without a lock, ns a task",
+    "top": "What `ostinato top` costs, ns a step",
     "ranks": "Python tasks on ranks, us a step",
     "fleet": "A fleet of eight simulated hosts of eight devices, candidates of 50 ms",
     "messages": "Messages between two ranks of one host, ns",

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +23,7 @@ ALONE, WATCHED = "alone", "ostinato top"
 _ROOT = Path(__file__).parent.parent
 _WORKER = Path(__file__).with_name("watched_worker.py")
 _SECONDS = 1.2  # of a sample: the view is drawn once a second
+_PROCESSES = 4  # of each sort, used in turn: two processes with the same code differ by a percent
 
 
 class _Process:
@@ -79,15 +83,18 @@ def _drop(descriptor: int) -> None:
 def run(context: Context) -> None:
     """Time native and Python tasks on two lanes, and short replays, alone and watched."""
     seconds = 0.2 if context.quick else _SECONDS
-    with _Process(False) as alone, _Process(True) as watched:
-        for case in filter(context.wants, alone.cases):
+    with ExitStack() as stack:
+        alone, watched = (
+            [stack.enter_context(_Process(is_watched)) for _ in range(_PROCESSES)] for is_watched in (False, True)
+        )
+        for case in filter(context.wants, alone[0].cases):
             contestants: list[Contestant] = [
-                Part(name, partial(_time, process, case, seconds), steps=1)
-                for name, process in ((ALONE, alone), (WATCHED, watched))
+                Part(name, partial(_time, cycle(processes), case, seconds), steps=1)
+                for name, processes in ((ALONE, alone), (WATCHED, watched))
             ]
             measure(contestants, rounds=context.rounds, seconds=seconds)
             context.rows += [Row("top", case, each.name, "ns/step", tuple(each.samples), ALONE) for each in contestants]
 
 
-def _time(process: _Process, case: str, seconds: float, steps: int) -> float:
-    return process.time(case, seconds) * steps
+def _time(processes: Iterator[_Process], case: str, seconds: float, steps: int) -> float:
+    return next(processes).time(case, seconds) * steps
