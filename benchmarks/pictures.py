@@ -185,7 +185,7 @@ def _scaling(rows: Sequence[Row], path: Path) -> None:
                 linewidth=width,
                 alpha=alpha,
                 color=colour,
-                label=f"{kind}, {name}",
+                label=f"{kind}, {name}".replace(" us", " µs"),
             )
     far.set_xscale("log", base=2)
     far.set_xticks(scaling.NODES, [f"{nodes:,}" for nodes in scaling.NODES])
