@@ -60,7 +60,7 @@ GATHER_SECONDS = 1.0
 SHORT_GATHER_SECONDS = 0.1
 """How long it waits where a device will soon have nothing to do."""
 
-_RESERVE_SECONDS = 0.15  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
+_RESERVE_SECONDS = 0.25  # of work that each device has ahead while an exchange waits: new work takes as long to arrive
 _LOOK_SECONDS = 0.1  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
