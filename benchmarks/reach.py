@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def _compiling_for_devices(rows: Sequence[Row]) -> list[Target]:
         for row in rows
         if (row.benchmark, row.contestant, row.unit) == ("compile", compile_devices.DEVICES, unit)
     }
-    return _worst(f"compile with devices, {unit}", taken, 60)
+    return [replace(each, unit=" us/op") for each in _worst(f"compile with devices, {unit}", taken, 60)]
 
 
 def _outside(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
