@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.graphs import body
-from ostinato.compiler.dependences import find_accesses
+from ostinato.compiler.dependences import find_accesses, infer_dependences
+from ostinato.compiler.flatten import flatten
 from ostinato.graph.access import Read, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import ring
@@ -139,6 +140,34 @@ def test_the_owner_of_reshaped_memory_has_the_axes_of_its_views() -> None:
     buffer = (ctypes.c_double * 48)()
     tiles = [np.ndarray((3, 4), np.float64, buffer, at, (64, 8)) for at in (0, 32, 192, 224)]
     assert not any(meet(a, b) for a in tiles for b in tiles if a is not b)
+
+
+@pytest.mark.parametrize("begin", [0, 3, 7, 13])
+def test_rows_may_begin_anywhere_in_their_memory(begin: int) -> None:
+    memory = np.zeros(100)
+    plane = memory[begin : begin + 48].reshape(6, 8)
+    tiles = [plane[:, 0:4], plane[:, 4:8], plane[2:3, 0:8]]
+    assert not meet(tiles[0], tiles[1])
+    assert meet(tiles[0], tiles[2])
+    assert meet(tiles[1], tiles[2])
+    assert meet(tiles[1], memory[begin + 6 : begin + 9])  # the end of one row and the begin of the next
+    assert not meet(tiles[0], memory[begin + 4 : begin + 8])
+    x, force = memory[begin : begin + 72].reshape(3, 3, 8)[::2]
+    graph = Graph()
+    for i in (0, 4):
+        graph.task(body, x, x[:, i : i + 4], force[:, i : i + 4], access=(Read, Read, Write))
+    assert not len(infer_dependences(flatten(graph)).edges.within_a_step().src)
+
+
+@given(st.data(), st.integers(0, 20))
+def test_views_that_share_bytes_meet_wherever_rows_begin(data: st.DataObject, begin: int) -> None:
+    memory = np.zeros(80)
+    plane = memory[begin : begin + 48].reshape(6, 8)
+    one, two = (plane[(*data.draw(basic_views(plane.shape)), ...)] for _ in range(2))
+    low = data.draw(st.integers(0, 79))
+    line = memory[low : data.draw(st.integers(low + 1, 80))]
+    for a, b in ((one, two), (one, line), (two, line)):
+        assert meet(a, b) or not np.shares_memory(a, b)
 
 
 def test_a_ring_alone_has_a_group_of_its_own() -> None:

@@ -98,13 +98,14 @@ public:
         });
     }
 
-    // Cuts axes into rows as `view` has them, where they can be.
-    void cut(const Layout& view) {
+    // Cuts axes into rows as `view` has them, where they can be. `shifts`: rows begin where those of the view do,
+    // though the first one may then begin before the memory.
+    void cut(const Layout& view, bool shifts) {
         // Innermost first: the finest rows there are.
         Axis inner{1, view.item};
         for (auto axis = view.axes.rbegin(); axis != view.axes.rend(); ++axis) {
             if ((inner.extent - 1) * inner.stride < axis->stride)
-                cut(axis->stride, inner.stride);
+                cut(axis->stride, inner.stride, shifts ? static_cast<int64_t>(view.low - low_) % axis->stride : 0);
             inner = *axis;
         }
     }
@@ -143,7 +144,8 @@ public:
     }
 
 private:
-    void cut(int64_t stride, int64_t inner) {
+    // `begin`: how many bytes after the begin of a row a row is to begin.
+    void cut(int64_t stride, int64_t inner, int64_t begin) {
         for (std::size_t d = 0; d < axes_.size(); ++d) {
             Axis& axis = axes_[d];
             if (stride % axis.stride != 0)
@@ -152,6 +154,10 @@ private:
             // Only the outermost axis may end within a row.
             if (row == 1 || row >= axis.extent || inner % axis.stride != 0 || (d > 0 && axis.extent % row != 0))
                 return;
+            if (d == 0 && begin > 0 && begin % axis.stride == 0) {
+                low_ -= static_cast<uintptr_t>(stride - begin);
+                axis.extent += (stride - begin) / axis.stride;
+            }
             const Axis outer{stride, (axis.extent + row - 1) / row};
             axis.extent = row;
             axes_.insert(axes_.begin() + static_cast<std::ptrdiff_t>(d), outer);

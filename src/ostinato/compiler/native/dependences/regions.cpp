@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "at.h"
 
@@ -34,8 +35,9 @@ IndexSpace index_space_of(const Operands& operands, std::span<const int32_t> roo
 }
 
 // The owner of the memory may have fewer axes than the arrays made of it: `numpy.arange(64).reshape(8, 8)` is a view of
-// a line. So views of several axes say where rows end, those with the finest rows first.
-void cut_rows(const Operands& operands, Allocations& allocations) {
+// a line. So views of several axes say where rows end, those with the finest rows first, and of these the first one in
+// memory: it begins where a row does, if any does.
+void cut_rows(const Operands& operands, Allocations& allocations, bool shifts) {
     const auto outer = [&](int32_t view) {
         const std::span<const Axis> axes = operands.views[at(view)].layout.axes;
         return axes.empty() ? 0 : axes[0].stride;
@@ -47,14 +49,17 @@ void cut_rows(const Operands& operands, Allocations& allocations) {
             !allocations.spaces[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
             telling.push_back(static_cast<int32_t>(v));
     }
-    std::stable_sort(telling.begin(), telling.end(), [&](int32_t a, int32_t b) { return outer(a) < outer(b); });
+    const auto key = [&](int32_t view) { return std::pair(outer(view), operands.views[at(view)].layout.low); };
+    std::stable_sort(telling.begin(), telling.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
     for (int32_t v : telling) {
         const Operands::View& view = operands.views[at(v)];
-        allocations.spaces[at(allocations.of_root[at(view.root)])].cut(view.layout);
+        allocations.spaces[at(allocations.of_root[at(view.root)])].cut(view.layout, shifts);
     }
 }
 
-Allocations find_allocations(const Operands& operands) {
+// `shifts`: index spaces may begin before the memory, so that rows of arrays that lie anywhere in it are rows of
+// theirs.
+Allocations find_allocations(const Operands& operands, bool shifts) {
     const std::size_t roots = operands.roots.size();
     std::vector<Extent> extent(roots);
     for (std::size_t r = 0; r < roots; ++r)
@@ -83,7 +88,7 @@ Allocations find_allocations(const Operands& operands) {
         out.spaces.push_back(index_space_of(operands, members, hull));
         i = j;
     }
-    cut_rows(operands, out);
+    cut_rows(operands, out, shifts);
     return out;
 }
 
@@ -168,7 +173,8 @@ private:
 class Builder {
 public:
     explicit Builder(const Operands& operands)
-        : operands_(operands), allocations_(find_allocations(operands)), ring_(same_rings(operands)), boxes_(out_) {}
+        : operands_(operands), allocations_(find_allocations(operands, true)), ring_(same_rings(operands)),
+          boxes_(out_) {}
 
     Regions build() {
         find_ring_spaces();
@@ -298,7 +304,7 @@ private:
 Regions regions(const Operands& operands) { return Builder(operands).build(); }
 
 Boxes boxes(const Operands& operands) {
-    const Allocations allocations = find_allocations(operands);
+    const Allocations allocations = find_allocations(operands, false);
     Boxes out;
     for (const IndexSpace& space : allocations.spaces)
         out.dims = std::max(out.dims, space.dims());
