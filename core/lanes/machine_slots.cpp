@@ -281,7 +281,15 @@ void Machine::work(std::size_t index) {
         }
         if (closed())
             break;
-        slot.event_count.commit_wait(epoch, -1);
+        slot.event_count.commit_wait(epoch, kStoresTakeNs);
+        if (slot.event_count.prepare_wait() != epoch)
+            continue;
+        const bool taken = take_slot(slot, false);
+        const bool waits = !taken || still_waits(*this, slot);  // who has it notifies when it leaves
+        if (taken)
+            leave_slot(slot);
+        if (waits)
+            slot.event_count.commit_wait(epoch, -1);
     }
 }
 

@@ -400,6 +400,8 @@ bool Worker::serve_until_done(const Run& run) {
         if (prepare_wait(machine, slot)) {
             leave_messages();
             if (!run.done.load(std::memory_order_acquire))
+                slot.event_count.commit_wait_first(epoch, kStoresTakeNs);
+            if (!run.done.load(std::memory_order_acquire) && still_waits(machine, slot))
                 slot.event_count.commit_wait_first(epoch, kSignalNs);
             cancel_wait(machine, slot);
             if (!python.check())

@@ -14,6 +14,8 @@ std::mutex& parking_mutex() {
 
 namespace {
 
+constexpr int kStoresUsuallyTake = 32;  // times `relax`: a microsecond
+
 // How many threads have taken slots from timelines that they are about to notify.
 std::atomic<std::uint32_t> notifiers{0};
 
@@ -145,6 +147,23 @@ bool may_take_over(const Machine& machine, const Lane& lane) {
     return running != nullptr && running != &lane;
 }
 
+bool still_waits(Machine& machine, const Slot& slot) {
+    if (machine.closed() || machine.stale(slot) || slot.attention.load(std::memory_order_relaxed) != 0 ||
+        machine.calls().ready(slot.index, machine.takes_calls(slot)))
+        return false;
+    for (const Slot::Listed& listed : slot.own) {
+        if (!covered(slot, *listed.lane))
+            return false;
+    }
+    for (const Slot::Listed& listed : slot.others) {
+        // Where the slot is in a call, nobody but a slot that sleeps may be there to be notified.
+        const bool in_call = machine.slots()[listed.lane->order->affinity]->in_call.load(std::memory_order_relaxed);
+        if (in_call ? !covered(slot, *listed.lane) : listed.lane->ready() && may_take_over(machine, *listed.lane))
+            return false;
+    }
+    return true;
+}
+
 bool prepare_wait(Machine& machine, Slot& slot) {
     machine.sleepers.fetch_add(1, std::memory_order_relaxed);
     slot.asleep.store(true, std::memory_order_relaxed);
@@ -157,21 +176,15 @@ bool prepare_wait(Machine& machine, Slot& slot) {
                 register_lane(slot, *listed.lane);
         }
     }
-    heavy_fence();  // whoever published, submitted or gave a claim back without seeing us is seen by us now
-    bool sleep = !machine.closed() && !machine.stale(slot) && slot.attention.load(std::memory_order_relaxed) == 0 &&
-                 !machine.calls().ready(slot.index, machine.takes_calls(slot));
-    for (const Slot::Listed& listed : slot.own)
-        sleep = sleep && covered(slot, *listed.lane);
-    for (const Slot::Listed& listed : slot.others) {
-        // Where the slot is in a call, nobody but a slot that sleeps may be there to be notified.
-        if (machine.slot(listed.lane->order->affinity).in_call.load(std::memory_order_relaxed))
-            sleep = sleep && covered(slot, *listed.lane);
-        else
-            sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
-    }
-    if (!sleep)
-        cancel_wait(machine, slot);
-    return sleep;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Whoever published, submitted or gave a claim back without seeing us is almost always seen by us after this, and
+    // always by `still_waits` after kStoresTakeNs.
+    for (int i = 0; asymmetric_fences && i < kStoresUsuallyTake; ++i)
+        relax();
+    if (still_waits(machine, slot))
+        return true;
+    cancel_wait(machine, slot);
+    return false;
 }
 
 void cancel_wait(Machine& machine, Slot& slot) {

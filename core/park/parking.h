@@ -14,8 +14,12 @@ namespace ostinato {
 std::mutex& parking_mutex();
 
 // The slot's worker is about to sleep. False: there is something to do after all, and the slot is awake again.
-// The caller has read its event_count's epoch before.
+// The caller has read its event_count's epoch before. It sleeps for kStoresTakeNs at first; then, if it has not been
+// notified, it looks again with `still_waits` before it sleeps for longer.
 bool prepare_wait(Machine& machine, Slot& slot);
+
+// Whether there is nothing to do for a slot that sleeps. For the thread that has the slot.
+bool still_waits(Machine& machine, const Slot& slot);
 
 // Until whoever has taken slots from a timeline has notified them. Before slots end, and before a fork.
 void wait_for_notifiers();

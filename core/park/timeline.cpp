@@ -9,13 +9,6 @@
 
 namespace ostinato {
 
-namespace {
-
-// Stores reach memory within this time, thousands of times over.
-constexpr std::chrono::milliseconds kStoresTake{5};
-
-}  // namespace
-
 bool asymmetric_fences = false;
 
 void prepare_fences() {
@@ -31,7 +24,7 @@ void heavy_fence() {
         return;
     // Refused from now on, by a filter that was installed late. What others stored before we began is visible after
     // this; what they load from now on comes after our stores.
-    std::this_thread::sleep_for(kStoresTake);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kStoresTakeNs));
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -3,9 +3,10 @@
 // Protocol of publish and park (core/DESIGN.md, "Publish and park"):
 //   publisher: value.store(v, release); F; if (least_sleeper.load() <= v) wake
 //   sleeper:   least_sleeper.store(w);  M; if (value.load() >= w) do not sleep
-// F is a compiler fence and M is membarrier(PRIVATE_EXPEDITED), which makes every running thread of the process
-// execute a full fence: either the publisher's load comes after M and sees the sleeper, or its store came before M
-// and the sleeper sees the value. Where membarrier is refused, F is a full fence and so is M.
+// F is a compiler fence. M lasts until every store that a publisher has made before is visible: either the publisher's
+// load comes after M and sees the sleeper, or its store came before M and the sleeper sees the value. A slot that parks
+// waits for that long, asleep. What is rarer is in a hurry, and calls membarrier(PRIVATE_EXPEDITED), which makes every
+// running thread of the process execute a full fence. Where membarrier is refused, F is a full fence and so is M.
 #pragma once
 
 #include <atomic>
@@ -17,6 +18,9 @@ namespace ostinato {
 
 class Program;
 class Slot;
+
+// Stores reach memory within this time, thousands of times over.
+constexpr std::int64_t kStoresTakeNs = 5'000'000;
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kLinePair = 128;  // two cache lines: the adjacent-line prefetcher pairs them

@@ -118,7 +118,7 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
 void Program::tell(Told& told) {
     Run& run = *told.run;
     run.finished.notify();
-    light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
+    light_fence();  // against a caller that falls asleep: it looks at `done` after its nap, too
     Slot* const caller = run.caller.load(std::memory_order_acquire);
     if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
         caller->event_count.notify();

@@ -1,8 +1,8 @@
 """Nobody sleeps through a value that has been published, and no slot is notified that is no more.
 
 A lane publishes; slots that polled in vain park. Mirrors `publish`, `wake_waiters` (timeline.h, parking.cpp),
-`prepare_wait` with `register_lane` and `covered`, `cancel_wait` with `unregister`, `Worker::serve_as_worker`, and the
-end of a machine, whose slots nobody may notify any more.
+`prepare_wait` with `register_lane` and `covered`, the nap and `still_waits` after it, `cancel_wait` with `unregister`,
+`Worker::serve_as_worker`, and the end of a machine, whose slots nobody may notify any more.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Protocol:
     """What the two sides do; all true is what the core does."""
 
     asymmetric: bool = True  # False: where membarrier is refused, both sides fence
+    fences: bool = True  # before the first look
     heavy_fence: bool = True
     looks_again: bool = True
     ticket_first: bool = True
@@ -105,8 +106,12 @@ def worker(p: Protocol, slot: str, until: int) -> Thread:
         if until < least:
             yield store("least_sleeper", until)
         yield unlock("parking")
-        yield from heavy_fence(p)
-        if p.looks_again:
+        if p.fences:
+            yield fence()
+        value = yield load("value")
+        if value < until:
+            yield from heavy_fence(p)  # the nap: stores reach memory meanwhile
+        if p.looks_again and value < until:
             value = yield load("value")
         if value < until:
             if not p.ticket_first:
@@ -152,7 +157,7 @@ def test_every_sleeper_wakes(asymmetric, targets):
     "broken",
     [
         Protocol(heavy_fence=False),
-        Protocol(asymmetric=False, heavy_fence=False),
+        Protocol(asymmetric=False, fences=False, heavy_fence=False),
         Protocol(looks_again=False),
         Protocol(ticket_first=False),
     ],
