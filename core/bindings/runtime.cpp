@@ -446,7 +446,8 @@ void bind_runtime(nb::module_& module) {
             "Take part until the run is done; None where another program has taken over, or the turn is too short.");
     def_run(program, "replay_as_run", true, Asked::kWhole, &replay_as_run, "As replay, but the run however it ends.");
     def_run(program, "submit", false, Asked::kWhole, &submit, "The run; None where another program has taken over.");
-    program.def("replay_plainly", &replay_plainly, "As replay, of so many steps and with no options; or None.");
+    program.def("replay_plainly", &replay_plainly, "steps"_a.none(),
+                "As replay, of so many steps and with no options; or None.");
     program.def("submit_given", &submit_given, "steps"_a, "priority"_a, "stop_on_error"_a, "form"_a, "after"_a.none(),
                 "params"_a, "first"_a = -1,
                 "As submit, of plain arguments; `NotImplemented` where they are not, or are wrong.");

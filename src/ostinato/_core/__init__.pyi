@@ -452,7 +452,7 @@ class Program:
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
         """The run; None where another program has taken over."""
 
-    def replay_plainly(self, arg: object, /) -> object:
+    def replay_plainly(self, steps: object | None) -> object:
         """As replay, of so many steps and with no options; or None."""
 
     def submit_given(self, steps: int, priority: int, stop_on_error: bool, form: tuple, after: object | None, params: dict, first: int = -1) -> object:
