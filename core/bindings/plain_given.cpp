@@ -1,7 +1,7 @@
-// What a run is given, without Python code between the caller and the core.
+// Reads the arguments of a run in the core, without Python code in between.
 //
-// Whatever is not plain is left to runtime/arguments.py: numbers of another type, mappings that are no dicts, and all
-// that is wrong, for which that has the messages.
+// Python code (runtime/arguments.py) reads all other arguments: numbers of another type, mappings that are no dicts,
+// and wrong arguments, for which it has the messages.
 #include <bit>
 #include <utility>
 

@@ -289,7 +289,7 @@ class Engine:
     binding
         Which arrays stand for those captured; None for themselves.
     direct
-        What a replay without any options may call at once; None where that takes more.
+        The program of the core that a replay without options calls at once; None where a replay needs more.
     gives_plainly
         Whether the core may read what a run is given.
     shared

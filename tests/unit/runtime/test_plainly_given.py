@@ -1,4 +1,4 @@
-"""What a run is given reaches its ops alike, whether the core reads it or Python code must look at it first."""
+"""The arguments of a run reach its ops in the same way, whether the core or Python code reads them."""
 
 from __future__ import annotations
 

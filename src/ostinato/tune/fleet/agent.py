@@ -188,7 +188,7 @@ class Agent:
 
     @property
     def answer(self) -> tuple[int, list[Numbered]]:
-        """What an exchange without commands returns now; this is no sign of life of the caller."""
+        """The answer to an exchange without commands. To read it is no sign of life of the caller."""
         with self._news:
             return (CLOSED, []) if self.closed else (self._inbox.last, list(self._outbox.waiting))
 
