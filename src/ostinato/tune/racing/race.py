@@ -396,7 +396,7 @@ class Race:
         self._bounds.measured(entry, place, upper(ordered))
 
     def failed(self, entry: EntryKey) -> None:
-        """Take an entry out of the race: it failed in the screening or in the final, which then starts anew."""
+        """Take an entry out of the race: it failed in the screening or in the final, which then starts again."""
         if entry in self._screened:
             self._forget(entry)
 
@@ -495,7 +495,7 @@ class Race:
     def _times(self) -> dict[EntryKey, tuple[float, float, float]]:
         """Return of each entry the median, between the ends of its interval, as the fastest device would take.
 
-        What is called an interval of too few samples is widened.
+        The range of fewer than `_FEWEST` samples is no confidence interval; it is widened.
         """
         factors = self._factors()
         times = {}
